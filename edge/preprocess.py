@@ -1,0 +1,167 @@
+"""How a face image becomes a vector: the one definition that training, the exported graph and the device share.
+
+    grey crop, uint8 (H, W)  ->  pixels | gradient | both  ->  a vector of unit length
+
+`pixels` is the crop averaged over square cells. `gradient` is the direction of the grey-level slope, which hardly changes
+with the light: blur and Sobel, the slope divided by its own length, its positive part along eight directions, squared,
+averaged over cells. `both` stacks the two at equal weight. Each step is an operator of ONNX (Pad, Conv, Relu, AveragePool...),
+so that export/graph.py can put the same arithmetic into the graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+Kind = Literal["pixels", "gradient", "both"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+DIRECTIONS = 8
+CHUNK = 256  # images turned into features at once: bounds memory, changes nothing
+BLANK = 1e-6  # a vector shorter than this becomes zero, instead of noise blown up to unit length
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureSpec:
+    """What to compute from a crop. A model carries its spec, and the device refuses to guess."""
+
+    height: int
+    """Rows of the crop."""
+    width: int
+    """Columns of the crop."""
+    kind: str = "both"
+    """pixels, gradient or both."""
+    cell: int = 1
+    """Side of the square over which pixels are averaged."""
+    gradient_cell: int = 2
+    """Side of the square over which directions are averaged."""
+    blur: float = 0.5
+    """Standard deviation, in pixels, of the blur before the slope is taken."""
+    flat: float = 0.5
+    """Slope, in grey levels per two pixels, below which a direction fades out as noise."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"features must be one of {', '.join(KINDS)}, not {self.kind!r}")
+        if min(self.cell, self.gradient_cell) < 1 or self.blur < 0 or self.flat <= 0:
+            raise ValueError("a cell is at least 1 pixel wide, blur is 0 or more, flat more than 0")
+        if max(self.cell, self.gradient_cell) > min(self.height, self.width):
+            raise ValueError(f"a {self.height}x{self.width} crop is smaller than one cell")
+
+    @classmethod
+    def for_crop(cls, height: int, width: int, kind: str = "both") -> FeatureSpec:
+        """Cells that suit a crop's size: about 40 pixel cells and 20 direction cells across the shorter side."""
+        short = min(height, width)
+        return cls(
+            height=height,
+            width=width,
+            kind=kind,
+            cell=max(1, round(short / 40)),
+            gradient_cell=max(1, round(short / 20)),
+        )
+
+    @property
+    def length(self) -> int:
+        """Entries of a feature vector."""
+        pixels = (self.height // self.cell) * (self.width // self.cell)
+        cells = (self.height // self.gradient_cell) * (self.width // self.gradient_cell)
+        return {"pixels": pixels, "gradient": DIRECTIONS * cells, "both": pixels + DIRECTIONS * cells}[self.kind]
+
+    @property
+    def slope_kernels(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The 1-D kernels of blur and Sobel in one: along the slope, and across it."""
+        radius = int(np.ceil(2.5 * self.blur))
+        x = np.arange(-radius, radius + 1)
+        gauss = np.exp(-0.5 * (x / self.blur) ** 2) if self.blur > 0 else np.ones(1)
+        gauss /= gauss.sum()
+        along = np.convolve(gauss, [-1.0, 0.0, 1.0])
+        across = np.convolve(gauss, [0.25, 0.5, 0.25])
+        return along.astype(np.float32), across.astype(np.float32)
+
+
+def direction_vectors() -> NDArray[np.float32]:
+    """(8, 2): the unit vectors (x, y) along which slopes are measured."""
+    angle = 2 * np.pi * np.arange(DIRECTIONS) / DIRECTIONS
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
+
+
+def features(crops: NDArray[np.uint8], spec: FeatureSpec) -> NDArray[np.float32]:
+    """(N, spec.length) unit rows from crops (N, H, W). A blank crop gives a zero row."""
+    if crops.ndim != 3 or crops.shape[1:] != (spec.height, spec.width):
+        raise ValueError(f"crops must be N x {spec.height} x {spec.width}, not {crops.shape}")
+    rows = np.empty((len(crops), spec.length), np.float32)
+    for start in range(0, len(crops), CHUNK):
+        some = crops[start : start + CHUNK].astype(np.float32)
+        parts = []
+        if spec.kind != "gradient":
+            parts.append(unit_rows(_average(some[:, None], spec.cell)))
+        if spec.kind != "pixels":
+            parts.append(unit_rows(_average(_directions(some, spec), spec.gradient_cell)))
+        rows[start : start + CHUNK] = unit_rows(np.hstack(parts))
+    return rows
+
+
+def resize_crop(image: NDArray[Any], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """A grey image at another (height, width), by one warpAffine: unlike cv2.resize it gives the same bytes on every CPU.
+
+    Shrinking blurs first, so that no detail falls between the samples.
+    """
+    height, width = image.shape
+    down, across = height / size[0], width / size[1]
+    sigma = [0.4 * np.sqrt(max(ratio**2 - 1, 0)) for ratio in (across, down)]
+    if max(sigma) > 0:
+        image = cv2.GaussianBlur(
+            image,
+            (0, 0),
+            sigmaX=max(sigma[0], 1e-3),
+            sigmaY=max(sigma[1], 1e-3),
+            borderType=cv2.BORDER_REPLICATE,
+        )
+    to_source = np.array([[across, 0, across / 2 - 0.5], [0, down, down / 2 - 0.5]])
+    return cv2.warpAffine(  # type: ignore[return-value]
+        image,
+        to_source,
+        (size[1], size[0]),
+        flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+        borderMode=cv2.BORDER_REPLICATE,
+    )
+
+
+def _directions(images: NDArray[np.float32], spec: FeatureSpec) -> NDArray[np.float32]:
+    """(N, 8, H, W): the positive part of the unit slope along each direction, squared, which sharpens it."""
+    along, across = spec.slope_kernels
+    radius = len(along) // 2
+    padded = np.pad(images, [(0, 0), (radius, radius), (radius, radius)], mode="edge")
+    slope_x = _filter(_filter(padded, along, 2), across, 1)
+    slope_y = _filter(_filter(padded, across, 2), along, 1)
+    length = np.sqrt(slope_x**2 + slope_y**2 + np.float32(spec.flat) ** 2)
+    slope_x /= length
+    slope_y /= length
+    return np.stack([np.maximum(x * slope_x + y * slope_y, 0) ** 2 for x, y in direction_vectors()], axis=1)
+
+
+def _filter(images: NDArray[np.float32], kernel: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
+    """Correlation along one axis, only where the kernel fits."""
+    windows = images.shape[axis] - len(kernel) + 1
+    shifted = (images.take(range(i, i + windows), axis=axis) for i in range(len(kernel)))
+    total = next(shifted) * kernel[0]
+    for weight, image in zip(kernel[1:], shifted, strict=True):
+        total += weight * image
+    return total
+
+
+def _average(channels: NDArray[np.float32], cell: int) -> NDArray[np.float32]:
+    """(N, ...) of (N, K, H, W): means over square cells, flattened; rows and columns that fill no cell are left out."""
+    n, k, height, width = channels.shape
+    h, w = height // cell, width // cell
+    cells = channels[:, :, : h * cell, : w * cell].reshape(n, k, h, cell, w, cell)
+    return cells.mean(axis=(3, 5)).reshape(n, -1)
+
+
+def unit_rows(rows: NDArray[Any]) -> NDArray[Any]:
+    """Each row brought to unit length; a blank one becomes zero."""
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.where(length > BLANK, rows / np.maximum(length, BLANK), 0).astype(rows.dtype)

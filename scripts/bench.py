@@ -1,0 +1,55 @@
+"""The benchmark: parts that each measure one thing, in one run, as ratios. Timings never decide a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # for tests.oracle, which is no part of the installed packages
+
+import bench_solver  # noqa: E402
+import typer  # noqa: E402
+
+from edge import console  # noqa: E402
+from edge.errors import UsageError  # noqa: E402
+from edge.files import write_atomically  # noqa: E402
+
+
+class Part(NamedTuple):
+    measure: Callable[[Path, Callable[[str], None]], dict[str, Any]]
+    """Measures, given the data folder and a function to say what it is doing."""
+    table: Callable[[dict[str, Any]], str]
+    """The figures for people."""
+
+
+PARTS = {"solver": Part(bench_solver.measure, bench_solver.table)}
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def bench(
+    only: Annotated[str | None, typer.Option(help=f"Run one part: {', '.join(PARTS)}.")] = None,
+    output: Annotated[Path | None, typer.Option("--json", help="Also write one JSON object here.")] = None,
+    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = Path(
+        os.environ.get("LCLRR_DATA", ROOT.parent / "shared" / "data")
+    ),
+) -> None:
+    """Measure the parts of this project against their baselines."""
+    if only is not None and only not in PARTS:
+        raise UsageError(f"There is no part {only}.", f"Choose from {', '.join(PARTS)}.")
+    report = {}
+    for name, part in PARTS.items():
+        if only in (None, name):
+            report[name] = part.measure(data, console.say)
+            typer.echo(part.table(report[name]))
+    if output is not None:
+        write_atomically(output, (json.dumps(report, indent=2) + "\n").encode(), mode=0o644)
+
+
+if __name__ == "__main__":
+    console.run(app)

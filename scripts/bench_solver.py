@@ -1,0 +1,117 @@
+"""Solver against oracle: seconds, their ratio, and how far apart the results are.
+
+The iteration amplifies rounding: on the larger problem the oracle itself, given a start that differs in the last bit, ends a
+little elsewhere. So beside the difference between fast solver and oracle stands the oracle's difference from itself after X was
+changed by one part in 1e15, and what matters in the end, the accuracy on the test images.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests import oracle
+
+from edge.preprocess import features
+from trainer.benchmark import Cell, load_arrays
+from trainer.classifier import one_hot, ridge
+from trainer.coding import Coder, Coding
+from trainer.solver import SCHEDULES, locality_weights, solve
+
+PROBLEMS = {
+    "ar_sunglasses": (Cell(dataset="ar", scenario="sunglasses"), "ar_42x30.npz"),
+    "yaleb_8_half": (Cell(dataset="yaleb", per_class=8, rate=2), "yaleb_96x84.npz"),
+}
+WEIGHTS = {"lam": 25.0, "alpha": 0.5, "gamma": 0.05}
+ETA = 1e-3
+
+
+def measure(data: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    return {name: _problem(cell, data / file, name, say) for name, (cell, file) in PROBLEMS.items()}
+
+
+def _problem(cell: Cell, file: Path, name: str, say: Callable[[str], None]) -> dict[str, Any]:
+    images, labels = load_arrays(file, cell)
+    rng = np.random.default_rng(0)
+    train, test = cell.split(labels, rng)
+    spec = cell.spec("pixels")
+    X, T = (features(images[rows], spec).T.astype(np.float64) for rows in (train, test))
+    y = labels[train]
+    atoms = np.concatenate([rng.permutation(np.flatnonzero(y == c))[: cell.atoms] for c in np.unique(y)])
+    D0 = X[:, atoms]
+    R = locality_weights(X, D0)
+
+    say(f"{name}: oracle ...")
+    truth, oracle_s = _timed(lambda: oracle.solve(X, D0, R, **WEIGHTS))
+    say(f"{name}: oracle, X changed by 1e-15 ...")
+    again = oracle.solve(X * (1 + 1e-15 * rng.standard_normal(X.shape)), D0, R, **WEIGHTS)
+    say(f"{name}: solver ...")
+    solve(X, D0, R, **WEIGHTS)  # the first call wakes up BLAS
+    fast, fast_s = min(
+        (_timed(lambda: solve(X, D0, R, **WEIGHTS, schedule=SCHEDULES["paper"])) for _ in range(3)), key=_seconds
+    )
+    quick, quick_s = min((_timed(lambda: solve(X, D0, R, **WEIGHTS)) for _ in range(3)), key=_seconds)
+
+    def accuracy(D: np.ndarray) -> float:
+        coder = Coder(D.astype(np.float32), Coding())
+        W = ridge(coder.code(X), one_hot(y, labels.max() + 1), ETA)
+        return 100 * float(np.mean((W @ coder.code(T)).argmax(axis=0) == labels[test]))
+
+    return {
+        "d": X.shape[0],
+        "n": X.shape[1],
+        "m": D0.shape[1],
+        "oracle_s": oracle_s,
+        "fast_s": fast_s,
+        "ratio": oracle_s / fast_s,
+        "schedule_fast_s": quick_s,
+        "schedule_fast_ratio": oracle_s / quick_s,
+        "iterations": {"oracle": truth.iterations, "paper": fast.iterations, "fast": quick.iterations},
+        "difference": _difference(fast, truth),
+        "oracle_from_itself": _difference(again, truth),
+        "accuracy": {"oracle": accuracy(truth.D), "paper": accuracy(fast.D), "fast": accuracy(quick.D)},
+    }
+
+
+def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    started = time.perf_counter()
+    return call(), time.perf_counter() - started
+
+
+def _seconds(timed: tuple[Any, float]) -> float:
+    return timed[1]
+
+
+def _difference(one: Any, other: Any) -> dict[str, float]:
+    """Largest entry of the difference of Z, and relative difference of D."""
+    return {
+        "Z": float(np.abs(one.Z - other.Z).max()),
+        "D": float(np.linalg.norm(one.D - other.D) / np.linalg.norm(other.D)),
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    lines = [
+        "| solver (seconds) | d, n, m | oracle | paper schedule | ratio | fast schedule | ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, r in result.items():
+        lines.append(
+            f"| {name} | {r['d']}, {r['n']}, {r['m']} | {r['oracle_s']:.1f} | {r['fast_s']:.2f} | **{r['ratio']:.1f}x** "
+            f"| {r['schedule_fast_s']:.2f} | **{r['schedule_fast_ratio']:.1f}x** |"
+        )
+    lines += [
+        "",
+        "| same result? | Z, D: solver from oracle | Z, D: oracle from itself (X changed by 1e-15) | accuracy: oracle, paper, fast |",
+        "|---|---|---|---|",
+    ]
+    for name, r in result.items():
+        far, own, accuracy = r["difference"], r["oracle_from_itself"], r["accuracy"]
+        lines.append(
+            f"| {name} | {far['Z']:.1e}, {far['D']:.1e} | {own['Z']:.1e}, {own['D']:.1e} "
+            f"| {accuracy['oracle']:.1f}, {accuracy['paper']:.1f}, {accuracy['fast']:.1f} |"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,28 @@
+"""The linear classifier on codes: eq. 8 to 10 of the paper.
+
+W = argmin |H - WZ|_F^2 + eta |W|_F^2 = HZ'(ZZ' + eta I)^-1      label = argmax Wz
+
+Z (m,n) codes     H (C,n) one-hot labels     W (C,m)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import solve as solve_linear
+
+from trainer.prox import Array
+
+
+def one_hot(labels: Array, classes: int) -> Array:
+    """H (C,n) from labels 0..C-1."""
+    H = np.zeros((classes, len(labels)))
+    H[labels, np.arange(len(labels))] = 1
+    return H
+
+
+def ridge(Z: Array, H: Array, eta: float) -> Array:
+    """W (C,m) of eq. 9."""
+    Z = Z.astype(np.float64, copy=False)
+    gram = Z @ Z.T
+    gram.flat[:: len(gram) + 1] += eta
+    return solve_linear(gram, Z @ H.T, assume_a="pos", check_finite=False).T

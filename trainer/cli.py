@@ -1,0 +1,316 @@
+"""The `trainer` command. Each function parses, calls the library, reports."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from threadpoolctl import threadpool_limits
+
+from edge import console
+from edge.errors import UsageError
+from edge.files import write_atomically
+from edge.preprocess import KINDS as FEATURES
+from edge.preprocess import FeatureSpec
+from edge.preprocess import Kind as FeatureKind
+from trainer import benchmark, gallery, model, presets
+from trainer import tune as tuning
+from trainer.coding import Kind as CodingKind
+from trainer.solver import Step
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Learn to recognise people from photos: dictionary D and classifier W, on a workstation.",
+)
+
+DeviceCoding = Literal["l1", "l21"]
+Schedule = Literal["fast", "paper"]
+Preset = Literal["door", "light", "paper"]
+Locality = Literal["exp", "squared"]
+ClassifierCodes = Literal["coder", "training"]
+Scenario = Literal["sunglasses", "scarf", "mixed"]
+Dataset = Literal["yaleb", "ar"]
+Method = Literal["lclrrdl"]
+
+
+def _choices(name: str) -> str:
+    return ",".join(f"{value:g}" for value in tuning.GRID[name])
+
+
+Photos = Annotated[Path, typer.Argument(help="A folder per person; or an .npz or .mat file with images and labels.")]
+Cropped = Annotated[bool, typer.Option("--cropped", help="The photos of the folder show faces only.")]
+Size = Annotated[str | None, typer.Option(metavar="HxW", help="Bring every face to this size, e.g. 112x92.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave unusable photos out instead of refusing.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="BLAS threads (default: all cores).")]
+
+
+@app.callback(invoke_without_command=True)
+def about(show_version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+    if show_version:
+        typer.echo(f"lclrr-edge {version('lclrr-edge')}")
+        raise typer.Exit
+
+
+@app.command()
+def fit(
+    photos: Photos,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")],
+    cropped: Cropped = False,
+    size: Size = None,
+    skip_bad: SkipBad = False,
+    preset: Annotated[Preset, typer.Option(help="Parameters to start from.")] = "door",
+    config: Annotated[Path | None, typer.Option(help="TOML of parameters, as `tune` writes it.")] = None,
+    atoms: Annotated[int | None, typer.Option(min=1, help="Dictionary atoms per person.")] = None,
+    features: Annotated[FeatureKind | None, typer.Option(help="What a face is described by.")] = None,
+    coding: Annotated[DeviceCoding | None, typer.Option(help="How the device codes a face.")] = None,
+    lam: Annotated[float | None, typer.Option(help="Weight of the error E.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Weight of locality.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="Weight of the size of D.")] = None,
+    eta: Annotated[float | None, typer.Option(help="Ridge of the classifier.")] = None,
+    locality: Annotated[Locality | None, typer.Option(help="Form of the weights R.")] = None,
+    schedule: Annotated[Schedule | None, typer.Option(help="Penalty schedule of the solver.")] = None,
+    classifier_codes: Annotated[ClassifierCodes | None, typer.Option(help="Codes that W is learned on.")] = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+) -> None:
+    """Train a model on photos of the people to be recognised."""
+    known = presets.PRESETS[presets.DEFAULT]
+    options = {
+        "atoms_per_class": atoms,
+        "features": features,
+        "coding": coding,
+        "lam": lam,
+        "alpha": alpha,
+        "gamma": gamma,
+        "eta": eta,
+        "locality": locality,
+        "schedule": schedule,
+        "classifier_codes": classifier_codes,
+    }
+    parameters = presets.PRESETS[preset] | (tuning.from_toml(config, known) if config else {})
+    parameters |= {name: value for name, value in options.items() if value is not None}
+    _refuse_unwritable(output)
+    people = _gallery(photos, cropped, size, skip_bad)
+    spec = _spec_for(people)(parameters.pop("features"))
+    with console.progress("Training") as line, _blas_threads(threads):
+
+        def show(step: Step) -> None:
+            line(f"iteration {step.iteration}, residual {max(step.residuals):.1e}, rank {step.rank}")
+
+        trained = model.fit(people, spec, parameters | {"random_state": seed}, show)
+    trained.save(output)
+    console.say(
+        f"Saved {output}: {len(trained.labels)} people from {len(trained.crops)} photos, {trained.D.shape[1]} atoms of "
+        f"{trained.D.shape[0]} values ({spec.kind}), {trained.training['iterations']} iterations; "
+        f"{trained.training['accuracy']:.1%} of the training photos recognised."
+    )
+    few = [name for name, n in _photos_per_person(people).items() if n < parameters["atoms_per_class"]]
+    if few:
+        console.say(
+            f"note: {len(few)} of the people have fewer photos than {parameters['atoms_per_class']} atoms; "
+            "they got as many atoms as photos."
+        )
+
+
+@app.command()
+def tune(
+    photos: Photos,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The TOML file to write.")] = Path("tuned.toml"),
+    cropped: Cropped = False,
+    size: Size = None,
+    skip_bad: SkipBad = False,
+    coding: Annotated[DeviceCoding, typer.Option(help="How the device codes a face.")] = "l1",
+    atoms: Annotated[int, typer.Option(min=1, help="Dictionary atoms per person.")] = 5,
+    features: Annotated[str, typer.Option(help="Comma-separated choices.")] = ",".join(tuning.GRID["features"]),
+    lam: Annotated[str, typer.Option(help="Comma-separated choices.")] = _choices("lam"),
+    alpha: Annotated[str, typer.Option(help="Comma-separated choices.")] = _choices("alpha"),
+    gamma: Annotated[str, typer.Option(help="Comma-separated choices.")] = _choices("gamma"),
+    eta: Annotated[str, typer.Option(help="Comma-separated choices.")] = _choices("eta"),
+    folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 4,
+    hard: Annotated[bool, typer.Option(help="Move, relight and cover the held-out photos.")] = True,
+    jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
+    seed: Seed = 0,
+) -> None:
+    """Choose parameters by cross-validation inside the training photos."""
+    _refuse_unwritable(output)
+    kinds = tuple(features.split(","))
+    if not set(kinds) <= set(FEATURES):
+        raise UsageError(f"Features {features} are not known.", f"Choose from {', '.join(FEATURES)}.")
+    grid = {"features": kinds} | {
+        name: _numbers(name, text) for name, text in (("lam", lam), ("alpha", alpha), ("gamma", gamma), ("eta", eta))
+    }
+    people = _gallery(photos, cropped, size, skip_bad)
+    with console.progress("Tuning") as line:
+        trials = tuning.tune(
+            people.images,
+            people.labels,
+            spec_for=_spec_for(people),
+            grid=grid,
+            fixed={"coding": coding, "atoms_per_class": atoms},
+            folds=folds,
+            hard=hard,
+            seed=seed,
+            jobs=jobs,
+            progress=line.count,
+        )
+    typer.echo(_trial_table(trials))
+    best = trials[0]
+    comment = f"{shlex.join(['trainer', *sys.argv[1:]])}\n{best.accuracy:.2f} % on held-out photos"
+    tuning_text = tuning.to_toml(best.parameters | {"coding": coding, "atoms_per_class": atoms}, comment)
+    write_atomically(output, tuning_text.encode(), mode=0o644)
+    console.say(f"Saved {output}; train with: trainer fit {shlex.quote(str(photos))} --config {shlex.quote(str(output))}")
+
+
+@app.command()
+def reproduce(
+    dataset: Annotated[Dataset, typer.Option(help="Extended Yale B or AR.")],
+    data: Annotated[Path, typer.Option(help="The data set as .npz: images and labels (docs/reproduce.md).")],
+    method: Annotated[Method, typer.Option(help="The method of the paper's tables.")] = "lclrrdl",
+    per_class: Annotated[int, typer.Option(min=1, help="Yale B: training images per person.")] = 8,
+    rate: Annotated[int, typer.Option(help="Yale B: 2, 4 or 8 for 1/2, 1/4, 1/8.")] = 4,
+    scenario: Annotated[Scenario, typer.Option(help="AR: what covers the faces.")] = "sunglasses",
+    features: Annotated[FeatureKind, typer.Option(help="pixels is the paper's.")] = "pixels",
+    coding: Annotated[CodingKind, typer.Option(help="batch codes all test faces together.")] = "l1",
+    schedule: Annotated[Schedule, typer.Option(help="Penalty schedule of the solver.")] = "fast",
+    splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
+    config: Annotated[Path | None, typer.Option(help="Parameters instead of the tuned ones.")] = None,
+    tune_first: Annotated[
+        bool, typer.Option("--tune", help="Choose parameters on training images and print them; no test.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(help="Processes of --tune; -1 for all cores.")] = -1,
+    seed: Seed = 0,
+    threads: Threads = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Measure one cell of the paper's tables."""
+    cell = benchmark.Cell(dataset=dataset, per_class=per_class, rate=rate, scenario=scenario)
+    images, labels = benchmark.load_arrays(data, cell)
+    if tune_first:
+        with console.progress("Tuning") as line:
+            trials = benchmark.tune_cell(
+                images,
+                labels,
+                cell,
+                features=features,
+                coding=coding,
+                seed=seed,
+                jobs=jobs,
+                progress=line.count,
+            )
+        console.say(_trial_table(trials))
+        best = {name: value for name, value in trials[0].parameters.items() if name != "features"}
+        typer.echo(f"[{cell.name}.{features}]\n" + tuning.to_toml(best, shlex.join(["trainer", *sys.argv[1:]])))
+        return
+    known = set(presets.PRESETS[presets.DEFAULT]) - {"features", "coding", "schedule"}
+    with console.progress(cell.name) as line, _blas_threads(threads):
+        result = benchmark.reproduce(
+            images,
+            labels,
+            cell,
+            features=features,
+            coding=coding,
+            schedule=schedule,
+            splits=splits,
+            seed=seed,
+            parameters=tuning.from_toml(config, known) if config else None,
+            progress=line.count,
+        )
+    result = {"method": method} | result
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        typer.echo(
+            f"{cell.name}, {features}, {coding} coding: {result['accuracy_mean']:.1f} % "
+            f"(deviation {result['accuracy_std']:.1f} over {splits} splits), training {result['train_seconds_mean']:.1f} s"
+        )
+
+
+@app.command()
+def show(
+    model_file: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `fit` wrote.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what a model file holds."""
+    facts = model.Model.load(model_file).facts()
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        for name, value in facts.items():
+            typer.echo(f"{name:12} {value}")
+
+
+def main() -> None:
+    console.run(app)
+
+
+def _gallery(photos: Path, cropped: bool, size: str | None, skip_bad: bool) -> gallery.Gallery:
+    with console.progress("Reading photos") as line:
+        people = gallery.load(photos, cropped=cropped, size=_size(size), skip_bad=skip_bad, progress=line.count)
+    for note in people.notes:
+        console.say(f"note: {note}")
+    return people
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,4})x(\d{1,4})", text)
+    if match is None:
+        raise UsageError(f"{text} is not a size.", "Write height x width, for example --size 112x92.")
+    return int(match[1]), int(match[2])
+
+
+def _spec_for(people: gallery.Gallery) -> Callable[[str], FeatureSpec]:
+    _, height, width = people.images.shape
+    return partial(FeatureSpec.for_crop, height, width)
+
+
+def _photos_per_person(people: gallery.Gallery) -> dict[str, int]:
+    return {person: int((people.labels == person).sum()) for person in people.people}
+
+
+def _refuse_unwritable(output: Path) -> None:
+    """Before the work, not after it."""
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise UsageError(f"{output} cannot be written.", "Name a file in a folder that exists with -o.")
+
+
+def _numbers(name: str, text: str) -> tuple[float, ...]:
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        values = (0.0,)
+    if min(values) <= 0:
+        raise UsageError(f"--{name} {text} is not a list of positive numbers.", f"For example --{name} 0.05,0.5.")
+    return values
+
+
+def _blas_threads(threads: int | None) -> Any:
+    return nullcontext() if threads is None else threadpool_limits(threads)
+
+
+def _trial_table(trials: list[tuning.Trial], most: int = 15) -> str:
+    names = list(trials[0].parameters)
+    lines = ["accuracy  +-    " + "  ".join(f"{name:>8}" for name in names)]
+    for trial in trials[:most]:
+        values = "  ".join(f"{trial.parameters[name]!s:>8}" for name in names)
+        lines.append(f"{trial.accuracy:7.2f}  {trial.deviation:4.2f}  {values}")
+    if len(trials) > most:
+        lines.append(f"... and {len(trials) - most} more, down to {trials[-1].accuracy:.2f}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

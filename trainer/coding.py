@@ -1,0 +1,141 @@
+"""Coding faces with a learned dictionary: problem 2 of the paper, the one definition for training, evaluation and export.
+
+    l1     min_z |z|_2 + lam |x - Dz|_1     one face at a time; robust to sunglasses and scarves
+    l21    min_z |z|_2 + lam |x - Dz|_2     one face at a time; a scalar problem, almost free
+    batch  min_Z |Z|_* + lam |X - DZ|_1     all test faces together, as printed (for the paper's tables)
+
+    X (d,n) faces as unit columns     D = U diag(s) V' (d,m), thin SVD of rank r     w = V'z (r,n)
+
+None of these norms changes under V, and the optimal z has no part outside V's range, so every coder works on w: D is touched
+only through U, and V folds into the classifier (scores = (WV) w).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from trainer.prox import Array, column_norms, shrink_factors, svt
+
+Kind = Literal["l1", "l21", "batch"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+CHUNK = 512  # faces coded at once: bounds memory, changes nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coding:
+    """How a face is coded. The penalty of `l1` and `batch` is mu0 rho^k for every face, so that it folds into a graph."""
+
+    kind: str = "l1"
+    """l1, l21 or batch."""
+    lam: float = 0.1
+    """Weight of the error."""
+    iterations: int = 20
+    """Fixed number of iterations (l21: of its scalar iteration)."""
+    mu0: float = 10.0
+    """First penalty (l1, batch)."""
+    rho: float = 1.2
+    """Growth of the penalty (l1, batch)."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"coding must be one of {', '.join(KINDS)}, not {self.kind!r}")
+        if not (self.lam > 0 and self.iterations >= 1 and self.mu0 > 0 and self.rho >= 1):
+            raise ValueError("coding needs lam > 0, iterations >= 1, mu0 > 0 and rho >= 1")
+
+    @classmethod
+    def default(cls, kind: str) -> Coding:
+        if kind == "l21":
+            return cls(kind="l21", lam=L21_LAM, iterations=10)
+        if kind == "batch":
+            return cls(kind="batch", iterations=250, mu0=1e-6, rho=1.1)
+        return cls(kind=kind)
+
+    def converged(self) -> Coding:
+        """The same problem solved to the end: the reference that fixed iterations are compared with."""
+        if self.kind == "l21":
+            return replace(self, iterations=500)
+        return replace(self, iterations=400, mu0=1e-2, rho=1.05)
+
+
+L21_LAM = 5.0
+
+
+class Coder:
+    """A dictionary made ready for coding. `code` takes faces as columns; the dtype of D is the precision of the arithmetic."""
+
+    def __init__(self, D: Array, coding: Coding) -> None:
+        self.D, self.coding = D, coding
+
+    @cached_property
+    def svd(self) -> tuple[Array, Array, Array]:
+        """U (d,r), s (r,), V (m,r) without the directions in which D is zero."""
+        U, s, Vt = np.linalg.svd(self.D, full_matrices=False)
+        keep = s > s[0] * len(s) * np.finfo(s.dtype).eps
+        return U[:, keep], s[keep], Vt[keep].T
+
+    def code(self, X: Array) -> Array:
+        """Z (m,n) of X (d,n)."""
+        U, s, V = self.svd
+        X = X.astype(self.D.dtype, copy=False)
+        if self.coding.kind == "batch":
+            return V @ _l1(U, s, X, self.coding, together=True)
+        one = _l21 if self.coding.kind == "l21" else _l1
+        chunks = [one(U, s, X[:, i : i + CHUNK], self.coding) for i in range(0, X.shape[1], CHUNK)]
+        return V @ np.hstack(chunks) if chunks else np.zeros((len(V), 0), self.D.dtype)
+
+
+def _l1(U: Array, s: Array, X: Array, coding: Coding, together: bool = False) -> Array:
+    """ADMM on  min |w| + lam |x - U(s w)|_1,  |w| the l2 norm of each column or, together, the nuclear norm of all.
+
+    In MATH's letters with y = Y/mu:  J = prox_{1/mu}(W + y2);  W = (s U'(X - E + y1) + J - y2)/(s^2 + 1);
+    E = S_{lam/mu}(F), F = X - DZ + y1.  With q = F - E = clip(F): y1 = q ratio, and U'(X - E + y1) follows from U'q,
+    so an iteration reads U twice.
+    """
+    s_, scale = s[:, None], (1 / (s * s + 1))[:, None]
+    w = np.zeros((len(s), X.shape[1]), X.dtype)
+    y2, y1, Uy1 = np.zeros_like(w), np.zeros_like(X), np.zeros_like(w)
+    Ut = np.ascontiguousarray(U.T)
+    c = Ut @ X
+    rank = 0
+    for k in range(coding.iterations):
+        mu = coding.mu0 * coding.rho**k
+        if together:
+            J, rank = svt(w + y2, 1 / mu, rank)
+        else:
+            J = w + y2
+            J *= shrink_factors(column_norms(J), 1 / mu)
+        w_next = s_ * c
+        w_next += J
+        w_next -= y2
+        w_next *= scale
+        F = y1
+        F += X
+        F -= U @ (s_ * w_next)
+        q = np.clip(F, -coding.lam / mu, coding.lam / mu, out=F)
+        Uq = Ut @ q
+        c = s_ * w_next - Uy1 + Uq * (1 + 1 / coding.rho)
+        y2 += w_next
+        y2 -= J
+        y2 /= coding.rho
+        q /= coding.rho
+        y1, Uy1, w = q, Uq / coding.rho, w_next
+    return w
+
+
+def _l21(U: Array, s: Array, X: Array, coding: Coding) -> Array:
+    """The l21 optimum is a ridge solution w = s c/(s^2 + tau) whose tau is the fixed point of |x - Dz|/(lam |w|)."""
+    tiny = np.finfo(X.dtype).tiny
+    c = U.T @ X
+    outside = np.maximum(np.einsum("ij,ij->j", X, X) - np.einsum("ij,ij->j", c, c), 0)
+    s_ = s[:, None]
+    tau = np.full(X.shape[1], 1e-2, X.dtype)
+    for _ in range(coding.iterations):
+        w = s_ * c / (s_ * s_ + tau)
+        error = c - s_ * w
+        tau = np.sqrt(outside + np.einsum("ij,ij->j", error, error))
+        tau /= np.maximum(coding.lam * column_norms(w), tiny)
+    return s_ * c / (s_ * s_ + tau)

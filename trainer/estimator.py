@@ -1,0 +1,162 @@
+"""LCLRRDL as a scikit-learn classifier: a thin shell around solver, coder and classifier. Samples are rows only here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
+
+from edge.errors import TrainingError
+from edge.preprocess import FeatureSpec, features, unit_rows
+from trainer.classifier import one_hot, ridge
+from trainer.coding import Coder, Coding
+from trainer.prox import Array
+from trainer.solver import SCHEDULES, Schedule, SolverResult, Step, locality_weights, solve
+
+
+class LCLRRDL(ClassifierMixin, BaseEstimator):
+    """Locality-constrained low-rank representation with dictionary learning (problem 5), and its linear classifier.
+
+    Parameters
+    ----------
+    atoms_per_class : dictionary atoms for each class; a class with fewer samples gets as many as it has.
+    lam, alpha, gamma : weights of the error, of locality and of the dictionary's size in problem 5.
+    eta : ridge of the classifier (eq. 8).
+    locality : form of R, "exp" (as in the published experiments) or "squared" (as printed).
+    schedule : "fast", "paper" or a Schedule.
+    coding : how a face is coded at test time: "l1", "l21", "batch" or a Coding.
+    classifier_codes : W is learned on codes made by that coder ("coder") or on the Z of training ("training", as printed).
+    features : None where X holds vectors (n, d), which are brought to unit length; or a FeatureSpec where X holds grey
+        crops, (n, H, W) or flattened.
+    random_state : seed of the choice of the first atoms.
+    callback : called with a Step after each iteration of the solver.
+
+    Attributes: classes_, D_ (d, m), W_ (C, m), atom_classes_ (m,), result_ (SolverResult), coder_,
+    codes_ (m, n), those that W was learned on, n_iter_.
+    """
+
+    def __init__(
+        self,
+        atoms_per_class: int = 5,
+        *,
+        lam: float = 25.0,
+        alpha: float = 0.5,
+        gamma: float = 0.05,
+        eta: float = 3e-3,
+        locality: str = "exp",
+        schedule: str | Schedule = "fast",
+        coding: str | Coding = "l1",
+        classifier_codes: str = "coder",
+        features: FeatureSpec | None = None,
+        random_state: int | None = 0,
+        callback: Callable[[Step], None] | None = None,
+    ) -> None:
+        self.atoms_per_class = atoms_per_class
+        self.lam = lam
+        self.alpha = alpha
+        self.gamma = gamma
+        self.eta = eta
+        self.locality = locality
+        self.schedule = schedule
+        self.coding = coding
+        self.classifier_codes = classifier_codes
+        self.features = features
+        self.random_state = random_state
+        self.callback = callback
+
+    def fit(self, X: Array, y: Array) -> LCLRRDL:
+        """Learn D and W from samples X and their labels y."""
+        self._check_parameters()
+        rows, y = self._rows(X, y)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise TrainingError("There is only one class in the training data.", "Add samples of at least one more person.")
+        if self.features is not None and not np.any(rows, axis=1).all():
+            raise TrainingError("A training image is blank.", "Remove images that show nothing.")
+        samples = rows.T.astype(np.float64)
+        atoms = self._choose_atoms(labels)
+        D0 = samples[:, atoms]
+        self.atom_classes_ = labels[atoms]
+        self.result_ = solve(
+            samples,
+            D0,
+            locality_weights(samples, D0, self.locality),
+            lam=self.lam,
+            alpha=self.alpha,
+            gamma=self.gamma,
+            schedule=self.schedule if isinstance(self.schedule, Schedule) else SCHEDULES[self.schedule],
+            callback=self.callback,
+        )
+        refuse_collapse(self.result_)
+        self.n_iter_ = self.result_.iterations
+        self.D_ = self.result_.D
+        coding = self.coding if isinstance(self.coding, Coding) else Coding.default(self.coding)
+        self.coder_ = Coder(self.D_.astype(np.float32), coding)
+        self.codes_ = self.coder_.code(samples) if self.classifier_codes == "coder" else self.result_.Z
+        self.W_ = ridge(self.codes_, one_hot(labels, len(self.classes_)), self.eta)
+        return self
+
+    def decision_function(self, X: Array) -> Array:
+        """Scores (n, C), one column per class; for two classes (n,), positive where the second wins."""
+        check_is_fitted(self)
+        rows, _ = self._rows(X)
+        scores = (self.W_ @ self.coder_.code(rows.T)).T
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Array) -> Array:
+        """The class of each sample."""
+        scores = self.decision_function(X)
+        best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[best]
+
+    def _rows(self, X: Array, y: Array | None = None) -> tuple[Array, Any]:
+        """Unit feature vectors as rows, and y, both checked."""
+        if self.features is None:
+            if y is None:
+                return unit_rows(validate_data(self, X, dtype=np.float64, reset=False)), None
+            rows, y = validate_data(self, X, y, dtype=np.float64)
+            return unit_rows(rows), y
+        spec = self.features
+        crops = check_array(np.reshape(X, (len(X), -1)), dtype=None)
+        if crops.shape[1] != spec.height * spec.width or crops.min() < 0 or crops.max() > 255:
+            raise ValueError(f"X must hold grey crops of {spec.height}x{spec.width} pixels, 0 to 255")
+        self.n_features_in_ = crops.shape[1]
+        return features(crops.reshape(-1, spec.height, spec.width), spec), None if y is None else np.asarray(y)
+
+    def _choose_atoms(self, labels: Array) -> Array:
+        """Random training samples, per class: the first dictionary of the published experiments."""
+        rng = check_random_state(self.random_state)
+        members = [np.flatnonzero(labels == c) for c in range(len(self.classes_))]
+        return np.concatenate([np.sort(rng.permutation(own)[: self.atoms_per_class]) for own in members])
+
+    def _check_parameters(self) -> None:
+        if self.atoms_per_class < 1:
+            raise ValueError(f"atoms_per_class must be 1 or more, not {self.atoms_per_class}")
+        for name in ("lam", "alpha", "gamma", "eta"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be more than 0, not {getattr(self, name)}")
+        if not isinstance(self.schedule, Schedule) and self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
+        if self.classifier_codes not in ("coder", "training"):
+            raise ValueError(f"classifier_codes must be coder or training, not {self.classifier_codes!r}")
+
+
+def refuse_collapse(result: SolverResult) -> None:
+    """An all-zero or runaway solution is never a success."""
+    if not (np.isfinite(result.Z).all() and np.isfinite(result.D).all()):
+        raise TrainingError("Training diverged: the solution is not finite.", "Use a larger gamma or the schedule `paper`.")
+    if np.abs(result.Z).max() < 1e-6 or np.abs(result.D).max() < 1e-6:
+        raise TrainingError(
+            "Training collapsed: every code is zero, so nobody could be told apart.",
+            "Use a larger lam or a smaller alpha.",
+        )
+    if not result.converged:
+        raise TrainingError(
+            f"Training did not converge in {result.iterations} iterations.",
+            "Use the schedule `fast` or a larger lam.",
+        )

@@ -1,0 +1,183 @@
+"""A trained model: what it holds, how it recognises, and the file it lives in.
+
+The file is a NumPy archive without pickles: a JSON header and plain arrays. It is replaced in one step, so that it opens
+after a crash as either the old or the new one. Atoms and crops look like the people they were made from: the file is
+biometric data, readable by its owner alone, and stays on the workstation (the device gets a kit, made by `edge-export`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge.errors import ModelError, TrainingError
+from edge.files import write_atomically
+from edge.preprocess import FeatureSpec, features
+from trainer.coding import Coder, Coding
+from trainer.estimator import LCLRRDL
+from trainer.gallery import Gallery
+from trainer.prox import Array
+from trainer.solver import Step
+
+FORMAT = 1
+ARRAYS = ("D", "W", "atom_people", "crops", "crop_people")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """Everything that was learned, and all that is needed to use it, export it or train on."""
+
+    spec: FeatureSpec
+    coding: Coding
+    labels: tuple[str, ...]
+    """The people, in the order of W's rows."""
+    D: Array
+    """(d, m) float32, the dictionary."""
+    W: Array
+    """(C, m) float32, the classifier."""
+    atom_people: Array
+    """(m,) index into labels: whose photo each atom started from."""
+    crops: Array
+    """(N, H, W) uint8, the training crops: the exporter calibrates on them."""
+    crop_people: Array
+    """(N,) index into labels."""
+    parameters: dict[str, Any]
+    """Of the estimator that was trained."""
+    training: dict[str, Any]
+    """How training went: iterations, rank, accuracy on the training crops, versions."""
+    fingerprint: str
+    """Of the training photos."""
+
+    @cached_property
+    def coder(self) -> Coder:
+        return Coder(self.D, self.coding)
+
+    def scores(self, crops: Array) -> Array:
+        """(N, C) scores of grey crops (N, H, W)."""
+        return (self.W @ self.coder.code(features(crops, self.spec).T)).T
+
+    def predict(self, crops: Array) -> Array:
+        """(N,) names."""
+        return np.array(self.labels)[self.scores(crops).argmax(axis=1)]
+
+    def facts(self) -> dict[str, Any]:
+        """What a person or a script may want to know of it: no name, no pixel."""
+        return {
+            "people": len(self.labels),
+            "photos": len(self.crops),
+            "crop": f"{self.spec.height}x{self.spec.width}",
+            "features": asdict(self.spec),
+            "coding": asdict(self.coding),
+            "D": self.D.shape,
+            "W": self.W.shape,
+            "parameters": self.parameters,
+            "training": self.training,
+            "fingerprint": self.fingerprint,
+            "format": FORMAT,
+        }
+
+    def save(self, path: str | Path) -> None:
+        header = {
+            "format": FORMAT,
+            "spec": asdict(self.spec),
+            "coding": asdict(self.coding),
+            "labels": self.labels,
+            "parameters": self.parameters,
+            "training": self.training,
+            "fingerprint": self.fingerprint,
+        }
+        buffer = io.BytesIO()
+        np.savez(buffer, header=np.array(json.dumps(header)), **{name: getattr(self, name) for name in ARRAYS})
+        try:
+            write_atomically(path, buffer.getvalue())
+        except OSError as error:
+            raise ModelError(f"{path} cannot be written ({error.strerror}).", "Choose another place with -o.") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Model:
+        again = "Train it again with `trainer fit`."
+        try:
+            if not zipfile.is_zipfile(path):
+                open(path, "rb").close()  # says why a file cannot be opened, where that is what is wrong
+                raise ModelError(f"{path} is not a model file.", "Pass a file that `trainer fit` wrote.")
+            with np.load(path, allow_pickle=False) as archive:
+                if "header" not in archive:
+                    raise ModelError(f"{path} is not a model file.", "Pass a file that `trainer fit` wrote.")
+                header = json.loads(archive["header"].item())
+                if header.get("format") != FORMAT:
+                    raise ModelError(f"{path} has format {header.get('format')}, and this version reads {FORMAT}.", again)
+                model = cls(
+                    spec=FeatureSpec(**header["spec"]),
+                    coding=Coding(**header["coding"]),
+                    labels=tuple(header["labels"]),
+                    parameters=header["parameters"],
+                    training=header["training"],
+                    fingerprint=header["fingerprint"],
+                    **{name: archive[name] for name in ARRAYS},
+                )
+        except OSError as error:
+            raise ModelError(f"{path} cannot be opened ({error.strerror or error}).", "Check the path.") from None
+        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
+            raise ModelError(f"{path} is damaged.", again) from None
+        model._refuse_inconsistent(path)
+        return model
+
+    def _refuse_inconsistent(self, path: str | Path) -> None:
+        (d, m), people, n = self.D.shape, len(self.labels), len(self.crops)
+        fits = (
+            d == self.spec.length
+            and self.W.shape == (people, m)
+            and self.atom_people.shape == (m,)
+            and self.crops.shape == (n, self.spec.height, self.spec.width)
+            and self.crop_people.shape == (n,)
+            and np.isfinite(self.D).all()
+            and np.isfinite(self.W).all()
+        )
+        if not fits:
+            raise ModelError(f"The parts of {path} do not fit together.", "Train it again with `trainer fit`.")
+
+
+def fit(
+    gallery: Gallery,
+    spec: FeatureSpec,
+    parameters: dict[str, Any],
+    callback: Callable[[Step], None] | None = None,
+) -> Model:
+    """Train on a gallery. `parameters` are those of LCLRRDL."""
+    estimator = LCLRRDL(features=spec, callback=callback, **parameters)
+    try:
+        estimator.fit(gallery.images, gallery.labels)
+    except FloatingPointError as error:
+        raise TrainingError(f"Training broke down: {error}.", "Use a larger gamma.") from None
+    people = np.searchsorted(estimator.classes_, gallery.labels)
+    coding = estimator.coder_.coding
+    stored = estimator.get_params() | {"coding": coding.kind}
+    model = Model(
+        spec=spec,
+        coding=coding,
+        labels=tuple(str(label) for label in estimator.classes_),
+        D=estimator.D_.astype(np.float32),
+        W=estimator.W_.astype(np.float32),
+        atom_people=estimator.atom_classes_.astype(np.int32),
+        crops=gallery.images,
+        crop_people=people.astype(np.int32),
+        parameters={name: stored[name] for name in sorted(stored) if name not in ("callback", "features")},
+        training={
+            "iterations": estimator.n_iter_,
+            "rank": estimator.result_.rank,
+            "versions": {name: version(name) for name in ("lclrr-edge", "numpy", "scipy", "scikit-learn")},
+        },
+        fingerprint=gallery.fingerprint,
+    )
+    model.training["accuracy"] = float(np.mean(model.scores(model.crops).argmax(axis=1) == model.crop_people))
+    return model

@@ -1,0 +1,130 @@
+"""Choosing parameters by cross-validation inside the training photos."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed, parallel_config
+from sklearn.model_selection import StratifiedKFold
+
+from edge.errors import GalleryError, TrainingError, UsageError
+from edge.preprocess import FeatureSpec
+from trainer.augment import harden
+from trainer.classifier import one_hot, ridge
+from trainer.estimator import LCLRRDL
+from trainer.prox import Array
+
+GRID: dict[str, tuple[Any, ...]] = {
+    "features": ("pixels", "gradient", "both"),
+    "lam": (5.0, 25.0),
+    "alpha": (0.1, 0.5),
+    "gamma": (0.05, 0.5, 5.0),
+    "eta": (1e-3, 3e-3, 1e-2, 3e-2),
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One choice of parameters, and how well it did on photos that it had not seen."""
+
+    parameters: dict[str, Any]
+    accuracy: float
+    """Mean over the folds, in percent."""
+    deviation: float
+    """Standard deviation over the folds."""
+
+
+def tune(
+    images: Array,
+    labels: Array,
+    *,
+    spec_for: Callable[[str], FeatureSpec],
+    grid: dict[str, tuple[Any, ...]] = GRID,
+    fixed: dict[str, Any] | None = None,
+    folds: int = 4,
+    hard: bool = True,
+    seed: int = 0,
+    jobs: int = -1,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Trial]:
+    """Every combination of the grid, best first; of equals, the one that stands first in the grid.
+
+    `hard` makes the held-out photos harder (see augment.harden): clean ones of the same sitting are often all recognised, and
+    then choose nothing. eta costs nothing to try: it is swept over the codes of one training.
+    """
+    folds = min(folds, int(np.unique(labels, return_counts=True)[1].min()))
+    if folds < 2:
+        raise GalleryError("Tuning holds photos back, and somebody has only one.", "Give everybody two photos or more.")
+    splits = list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(images, labels))
+    names = [name for name in grid if name != "eta"]
+    choices = [dict(zip(names, values, strict=True)) for values in itertools.product(*(grid[name] for name in names))]
+    work = [(choice, fold) for choice in choices for fold in range(len(splits))]
+
+    def one(choice: dict[str, Any], fold: int) -> list[float]:
+        parameters = dict(choice)
+        estimator = LCLRRDL(features=spec_for(parameters.pop("features")), random_state=seed, **(fixed or {}), **parameters)
+        train, test = splits[fold]
+        held_out = harden(images[test], np.random.default_rng([seed, fold])) if hard else images[test]
+        return _accuracies(estimator, images[train], labels[train], held_out, labels[test], grid["eta"])
+
+    with parallel_config(inner_max_num_threads=1):  # a core each: small problems gain nothing from more
+        results = Parallel(n_jobs=jobs, return_as="generator")(delayed(one)(*item) for item in work)
+        accuracy = np.array([_tick(result, i, len(work), progress) for i, result in enumerate(results)])
+    accuracy = accuracy.reshape(len(choices), len(splits), -1)
+    trials = [
+        Trial(choice | {"eta": eta}, float(accuracy[i, :, k].mean()), float(accuracy[i, :, k].std()))
+        for i, choice in enumerate(choices)
+        for k, eta in enumerate(grid["eta"])
+    ]
+    if max(trial.accuracy for trial in trials) == 0:
+        raise TrainingError("No choice of parameters gave a usable model.", "Look at the photos, or widen the grid.")
+    return sorted(trials, key=lambda trial: -trial.accuracy)
+
+
+def _accuracies(
+    estimator: LCLRRDL, train: Array, y: Array, held_out: Array, truth: Array, etas: Iterable[float]
+) -> list[float]:
+    try:
+        estimator.fit(train, y)
+    except (TrainingError, FloatingPointError):
+        return [0.0 for _ in etas]  # a collapsed choice loses, it does not stop the search
+    H = one_hot(np.searchsorted(estimator.classes_, y), len(estimator.classes_))
+    percents = []
+    for eta in etas:
+        estimator.W_ = ridge(estimator.codes_, H, eta)
+        percents.append(100 * float(estimator.score(held_out, truth)))
+    return percents
+
+
+def _tick(result: Any, done: int, total: int, progress: Callable[[int, int], None] | None) -> Any:
+    if progress is not None:
+        progress(done + 1, total)
+    return result
+
+
+def to_toml(parameters: dict[str, Any], comment: str) -> str:
+    """Text that `trainer fit --config` reads."""
+    lines = [f"# {line}" for line in comment.splitlines()]
+    for name, value in parameters.items():
+        lines.append(f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value!r}")
+    return "\n".join(lines) + "\n"
+
+
+def from_toml(path: str | Path, known: Iterable[str]) -> dict[str, Any]:
+    """The parameters in a TOML file; a name that is not known is refused rather than passed over."""
+    try:
+        parameters = tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be opened ({error.strerror}).", "Check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML ({error}).", "Write it with `trainer tune -o`.") from None
+    unknown = sorted(set(parameters) - set(known))
+    if unknown:
+        raise UsageError(f"{path} sets {', '.join(unknown)}, unknown here.", f"Known are {', '.join(sorted(known))}.")
+    return parameters
