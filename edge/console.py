@@ -25,6 +25,8 @@ def run(app: typer.Typer) -> NoReturn:
             raise
         error.show()
         sys.exit(EdgeError.exit_code)
+    if code == EXIT_INTERRUPTED:  # some versions of typer turn Ctrl-C into this code without a word
+        leave("interrupted", EXIT_INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -28,6 +28,10 @@ class UsageError(EdgeError):
     """An option or a combination of options that cannot work."""
 
 
+class ParameterError(UsageError, ValueError):
+    """A value outside the range in which it means something."""
+
+
 class GalleryError(EdgeError):
     """Photos that cannot be trained on."""
 

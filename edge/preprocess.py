@@ -17,6 +17,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from edge.errors import ParameterError
+
 Kind = Literal["pixels", "gradient", "both"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DIRECTIONS = 8
@@ -45,11 +47,11 @@ class FeatureSpec:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"features must be one of {', '.join(KINDS)}, not {self.kind!r}")
+            raise ParameterError(f"features must be one of {', '.join(KINDS)}, not {self.kind!r}")
         if min(self.cell, self.gradient_cell) < 1 or self.blur < 0 or self.flat <= 0:
-            raise ValueError("a cell is at least 1 pixel wide, blur is 0 or more, flat more than 0")
+            raise ParameterError("a cell is at least 1 pixel wide, blur is 0 or more, flat more than 0")
         if max(self.cell, self.gradient_cell) > min(self.height, self.width):
-            raise ValueError(f"a {self.height}x{self.width} crop is smaller than one cell")
+            raise ParameterError(f"a {self.height}x{self.width} crop is smaller than one cell")
 
     @classmethod
     def for_crop(cls, height: int, width: int, kind: str = "both") -> FeatureSpec:

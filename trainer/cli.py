@@ -211,7 +211,8 @@ def reproduce(
             )
         console.say(_trial_table(trials))
         best = {name: value for name, value in trials[0].parameters.items() if name != "features"}
-        typer.echo(f"[{cell.name}.{features}]\n" + tuning.to_toml(best, shlex.join(["trainer", *sys.argv[1:]])))
+        command = f"trainer reproduce {cell.options} --data FILE --features {features} --coding {coding} --seed {seed} --tune"
+        typer.echo(f"[{cell.name}.{features}]\n" + tuning.to_toml(best, command))
         return
     known = set(presets.PRESETS[presets.DEFAULT]) - {"features", "coding", "schedule"}
     with console.progress(cell.name) as line, _blas_threads(threads):

@@ -12,17 +12,20 @@ only through U, and V folds into the classifier (scores = (WV) w).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 
+from edge.errors import ParameterError
 from trainer.prox import Array, column_norms, shrink_factors, svt
 
 Kind = Literal["l1", "l21", "batch"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 CHUNK = 512  # faces coded at once: bounds memory, changes nothing
+Callback = Callable[[int, Array], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +45,9 @@ class Coding:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"coding must be one of {', '.join(KINDS)}, not {self.kind!r}")
+            raise ParameterError(f"coding must be one of {', '.join(KINDS)}, not {self.kind!r}")
         if not (self.lam > 0 and self.iterations >= 1 and self.mu0 > 0 and self.rho >= 1):
-            raise ValueError("coding needs lam > 0, iterations >= 1, mu0 > 0 and rho >= 1")
+            raise ParameterError("coding needs lam > 0, iterations >= 1, mu0 > 0 and rho >= 1")
 
     @classmethod
     def default(cls, kind: str) -> Coding:
@@ -83,12 +86,16 @@ class Coder:
         X = X.astype(self.D.dtype, copy=False)
         if self.coding.kind == "batch":
             return V @ _l1(U, s, X, self.coding, together=True)
-        one = _l21 if self.coding.kind == "l21" else _l1
-        chunks = [one(U, s, X[:, i : i + CHUNK], self.coding) for i in range(0, X.shape[1], CHUNK)]
+        chunks = [code_by_factors(U, s, X[:, i : i + CHUNK], self.coding) for i in range(0, X.shape[1], CHUNK)]
         return V @ np.hstack(chunks) if chunks else np.zeros((len(V), 0), self.D.dtype)
 
 
-def _l1(U: Array, s: Array, X: Array, coding: Coding, together: bool = False) -> Array:
+def code_by_factors(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None = None) -> Array:
+    """w (r,n) of X (d,n), face by face: what the device computes. `callback` receives the number of iterations done, and w."""
+    return (_l21 if coding.kind == "l21" else _l1)(U, s, X, coding, callback=callback)
+
+
+def _l1(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None = None, together: bool = False) -> Array:
     """ADMM on  min |w| + lam |x - U(s w)|_1,  |w| the l2 norm of each column or, together, the nuclear norm of all.
 
     In MATH's letters with y = Y/mu:  J = prox_{1/mu}(W + y2);  W = (s U'(X - E + y1) + J - y2)/(s^2 + 1);
@@ -123,19 +130,23 @@ def _l1(U: Array, s: Array, X: Array, coding: Coding, together: bool = False) ->
         y2 /= coding.rho
         q /= coding.rho
         y1, Uy1, w = q, Uq / coding.rho, w_next
+        if callback:
+            callback(k + 1, w)
     return w
 
 
-def _l21(U: Array, s: Array, X: Array, coding: Coding) -> Array:
+def _l21(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None = None) -> Array:
     """The l21 optimum is a ridge solution w = s c/(s^2 + tau) whose tau is the fixed point of |x - Dz|/(lam |w|)."""
     tiny = np.finfo(X.dtype).tiny
     c = U.T @ X
     outside = np.maximum(np.einsum("ij,ij->j", X, X) - np.einsum("ij,ij->j", c, c), 0)
     s_ = s[:, None]
     tau = np.full(X.shape[1], 1e-2, X.dtype)
-    for _ in range(coding.iterations):
+    for k in range(coding.iterations):
         w = s_ * c / (s_ * s_ + tau)
         error = c - s_ * w
         tau = np.sqrt(outside + np.einsum("ij,ij->j", error, error))
         tau /= np.maximum(coding.lam * column_norms(w), tiny)
+        if callback:
+            callback(k + 1, s_ * c / (s_ * s_ + tau))
     return s_ * c / (s_ * s_ + tau)

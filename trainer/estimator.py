@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
 
-from edge.errors import TrainingError
+from edge.errors import ParameterError, TrainingError
 from edge.preprocess import FeatureSpec, features, unit_rows
 from trainer.classifier import one_hot, ridge
 from trainer.coding import Coder, Coding
@@ -136,14 +136,14 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         if self.atoms_per_class < 1:
-            raise ValueError(f"atoms_per_class must be 1 or more, not {self.atoms_per_class}")
+            raise ParameterError(f"atoms_per_class must be 1 or more, not {self.atoms_per_class}")
         for name in ("lam", "alpha", "gamma", "eta"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be more than 0, not {getattr(self, name)}")
+                raise ParameterError(f"{name} must be more than 0, not {getattr(self, name)}")
         if not isinstance(self.schedule, Schedule) and self.schedule not in SCHEDULES:
-            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
+            raise ParameterError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
         if self.classifier_codes not in ("coder", "training"):
-            raise ValueError(f"classifier_codes must be coder or training, not {self.classifier_codes!r}")
+            raise ParameterError(f"classifier_codes must be coder or training, not {self.classifier_codes!r}")
 
 
 def refuse_collapse(result: SolverResult) -> None:

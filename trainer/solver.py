@@ -13,7 +13,8 @@ oracle. What makes this one fast, without changing a result:
   X' (min(d,n) rows), and only the stopping test, a largest entry, looks into pixel space, where it must.
 - Scaled multipliers y = Y/mu, so that a multiplier is one addition, and T = X - E in place of E.
 - |x - Dz| comes from products that the Z update has already made; while no column passes lam/mu, E = 0 and DZ is not formed.
-- Only half of a symmetric matrix is ever computed; one BLAS (SciPy's) does all products, on Fortran-ordered arrays, in place.
+- Only half of a symmetric matrix is ever computed; one BLAS (SciPy's) does all products, on Fortran-ordered arrays, in place:
+  four matrices of X's size and ten of Z's are all there ever are.
 - The singular value threshold works on a Gram matrix (see prox.svt).
 """
 
@@ -25,9 +26,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack, qr
 
-from trainer.prox import Array, column_norms, shrink_factors, soft_threshold, svt
+from trainer.prox import Array, column_norms, shrink_factors, svt
 
-gemm = blas.dgemm
+gemm, symm, syrk = blas.dgemm, blas.dsymm, blas.dsyrk
 MU_MAX = 1e8
 
 
@@ -104,65 +105,65 @@ def solve(
     """Algorithm 1 from Z = J = L = E = Y = 0 and D = D0. The callback sees every iteration."""
     X, Q, D = _rotate(np.asfortranarray(X, dtype=np.float64), np.asfortranarray(D0, dtype=np.float64))
     R = np.asfortranarray(R, dtype=np.float64)
-    (d, n), m = X.shape, D.shape[1]
-    Z, L, y2, y3 = (np.zeros((m, n), order="F") for _ in range(4))
-    T, y1 = X.copy(order="F"), np.zeros((d, n), order="F")
-    mu = 1 / np.sqrt(max(len(Q) if Q is not None else d, m))
+    mu = 1 / np.sqrt(max(len(D0), D.shape[1]))
+    Z, L, y2, y3, work = (np.zeros(R.shape, order="F") for _ in range(5))
+    T, y1, B = X.copy(order="F"), np.zeros(X.shape, order="F"), np.empty(X.shape, order="F")
     rank, no_error, converged = 0, True, False
     history: list[tuple[float, float, float]] = []
 
     while not converged and len(history) < schedule.max_iterations:
+        next_mu = min(MU_MAX, schedule.rho * mu)
+
         # J = SVT_{1/mu}(Z + Y2/mu), eq. 12
-        J, rank = svt(Z + y2, 1 / mu, rank)
+        J, rank = svt(np.add(Z, y2, out=work), 1 / mu, rank)
 
         # Z = (D'D + 2I)^-1 [D'(X - E + Y1/mu) + J + L - (Y2 + Y3)/mu], eq. 15
-        B = T + y1
-        K = J + L
+        np.add(T, y1, out=B)
+        K = np.add(J, L, out=work)
         K -= y2
         K -= y3
         right = gemm(1.0, D, B, trans_a=1, beta=1.0, c=K)
-        Z = blas.dsymm(1.0, _inverse(blas.dsyrk(1.0, D, trans=1, lower=1), 2.0), right, lower=1)
+        Z = symm(1.0, _inverse(syrk(1.0, D, trans=1, lower=1), 2.0), right, lower=1)
 
-        # L = S_{alpha R/mu}(Z + Y3/mu), eq. 17
-        M = Z + y3
-        L = soft_threshold(M, R * (alpha / mu))
-
-        # E = B_{lam/mu}(X - DZ + Y1/mu), eq. 18
+        # E = B_{lam/mu}(X - DZ + Y1/mu), eq. 18; before L, which does not depend on it, while K and right are at hand
         no_error = no_error and _largest_error(B, Z, K, right) < (1 - 1e-6) * lam / mu
+        del K, right
         if not no_error:
-            F = X + y1
-            gemm(-1.0, D, Z, beta=1.0, c=F, overwrite_c=1)
+            F = gemm(-1.0, D, Z, beta=1.0, c=np.add(X, y1, out=T), overwrite_c=1)
             F *= shrink_factors(column_norms(F), lam / mu)
             np.subtract(X, F, out=T)
             np.add(T, y1, out=B)
 
+        # L = S_{alpha R/mu}(Z + Y3/mu), eq. 17; what S takes off is the next Y3/mu
+        M = np.add(Z, y3, out=L)
+        t = np.multiply(R, alpha / mu, out=work)
+        np.minimum(M, t, out=y3)
+        np.maximum(y3, np.negative(t, out=t), out=y3)
+        L -= y3
+
         # D = (X - E + Y1/mu) Z' (ZZ' + gamma/mu I)^-1, eq. 19
-        D = blas.dsymm(
-            1.0,
-            _inverse(blas.dsyrk(1.0, Z, lower=1), gamma / mu),
-            gemm(1.0, B, Z, trans_b=1),
-            side=1,
-            lower=1,
-        )
+        D = symm(1.0, _inverse(syrk(1.0, Z, lower=1), gamma / mu), gemm(1.0, B, Z, trans_b=1), side=1, lower=1)
 
         # Y1 += mu (X - DZ - E), Y2 += mu (Z - J), Y3 += mu (Z - L), mu = min(mu_max, rho mu)
         gemm(-1.0, D, Z, beta=1.0, c=B, overwrite_c=1)
-        residual = B - y1
-        worst = float(column_norms(residual).max()), float(np.abs(Z - J).max()), float(np.abs(Z - L).max())
-        next_mu = min(MU_MAX, schedule.rho * mu)
-        y1 = B * (mu / next_mu)
-        y2 = (y2 + Z - J) * (mu / next_mu)
-        y3 = (M - L) * (mu / next_mu)
+        residual = np.subtract(B, y1, out=y1)
+        worst_code = _largest_entry(np.subtract(Z, L, out=work))
+        worst = float(column_norms(residual).max()), _largest_entry(np.subtract(Z, J, out=work)), worst_code
+        converged = max(worst[1:]) < schedule.tol and _entries_below(residual, Q, schedule.tol)
+        y1, B = B, y1
+        y2 += work
+        for y in (y1, y2, y3):
+            y *= mu / next_mu
         mu = next_mu
         history.append(worst)
-        converged = max(worst[1:]) < schedule.tol and _entries_below(residual, Q, schedule.tol)
         if callback is not None:
             callback(Step(len(history), worst, rank, mu))
+        del J
 
-    E = X - T
+    E = np.subtract(X, T, out=T)
     if Q is not None:
         D, E = gemm(1.0, Q, D), gemm(1.0, Q, E)
-    return SolverResult(Z, D, E, np.array(history), rank, bool(converged))
+    return SolverResult(Z, D, E, np.array(history), rank, converged)
 
 
 def _rotate(X: Array, D: Array) -> tuple[Array, Array | None, Array]:
@@ -190,11 +191,16 @@ def _inverse(lower: Array, ridge: float) -> Array:
 
 def _largest_error(B: Array, Z: Array, K: Array, right: Array) -> float:
     """max_j |b_j - Dz_j| without forming DZ, from (D'D + 2I)Z = right and D'B = right - K of the Z update."""
-    inner = 2 * K
-    inner -= right
-    inner -= 2 * Z
-    squared = np.einsum("ij,ij->j", B, B) + np.einsum("ij,ij->j", Z, inner)
+
+    def dot(one: Array, other: Array) -> Array:
+        return np.einsum("ij,ij->j", one, other)
+
+    squared = dot(B, B) + 2 * dot(Z, K) - dot(Z, right) - 2 * dot(Z, Z)
     return float(np.sqrt(max(squared.max(), 0)))
+
+
+def _largest_entry(A: Array) -> float:
+    return float(max(A.max(), -A.min()))
 
 
 def _entries_below(residual: Array, Q: Array | None, tol: float) -> bool:

@@ -14,7 +14,7 @@ from joblib import Parallel, delayed, parallel_config
 from sklearn.model_selection import StratifiedKFold
 
 from edge.errors import GalleryError, TrainingError, UsageError
-from edge.preprocess import FeatureSpec
+from edge.preprocess import FeatureSpec, features
 from trainer.augment import harden
 from trainer.classifier import one_hot, ridge
 from trainer.estimator import LCLRRDL
@@ -66,15 +66,25 @@ def tune(
     choices = [dict(zip(names, values, strict=True)) for values in itertools.product(*(grid[name] for name in names))]
     work = [(choice, fold) for choice in choices for fold in range(len(splits))]
 
-    def one(choice: dict[str, Any], fold: int) -> list[float]:
-        parameters = dict(choice)
-        estimator = LCLRRDL(features=spec_for(parameters.pop("features")), random_state=seed, **(fixed or {}), **parameters)
-        train, test = splits[fold]
-        held_out = harden(images[test], np.random.default_rng([seed, fold])) if hard else images[test]
-        return _accuracies(estimator, images[train], labels[train], held_out, labels[test], grid["eta"])
+    def estimator(choice: dict[str, Any]) -> LCLRRDL:
+        kind = choice["features"]
+        others = {name: value for name, value in choice.items() if name != "features"}
+        return LCLRRDL(features=spec_for(kind), random_state=seed, **(fixed or {}), **others)
 
-    with parallel_config(inner_max_num_threads=1):  # a core each: small problems gain nothing from more
-        results = Parallel(n_jobs=jobs, return_as="generator")(delayed(one)(*item) for item in work)
+    tasks = (
+        delayed(_accuracies)(
+            estimator(choice),
+            spec_for(choice["features"]),
+            images,
+            labels,
+            *splits[fold],
+            grid["eta"],
+            [seed, fold] if hard else None,
+        )
+        for choice, fold in work
+    )
+    with parallel_config("loky", inner_max_num_threads=1):  # a core each: small problems gain nothing from more
+        results = Parallel(n_jobs=jobs, return_as="generator")(tasks)
         accuracy = np.array([_tick(result, i, len(work), progress) for i, result in enumerate(results)])
     accuracy = accuracy.reshape(len(choices), len(splits), -1)
     trials = [
@@ -88,18 +98,25 @@ def tune(
 
 
 def _accuracies(
-    estimator: LCLRRDL, train: Array, y: Array, held_out: Array, truth: Array, etas: Iterable[float]
+    estimator: LCLRRDL,
+    spec: FeatureSpec,
+    images: Array,
+    labels: Array,
+    train: Array,
+    test: Array,
+    etas: Iterable[float],
+    hard_seed: list[int] | None,
 ) -> list[float]:
+    """Percent of the test images recognised, for each eta."""
+    held_out = images[test] if hard_seed is None else harden(images[test], np.random.default_rng(hard_seed))
     try:
-        estimator.fit(train, y)
+        estimator.fit(images[train], labels[train])
     except (TrainingError, FloatingPointError):
         return [0.0 for _ in etas]  # a collapsed choice loses, it does not stop the search
-    H = one_hot(np.searchsorted(estimator.classes_, y), len(estimator.classes_))
-    percents = []
-    for eta in etas:
-        estimator.W_ = ridge(estimator.codes_, H, eta)
-        percents.append(100 * float(estimator.score(held_out, truth)))
-    return percents
+    H = one_hot(np.searchsorted(estimator.classes_, labels[train]), len(estimator.classes_))
+    codes = estimator.coder_.code(features(held_out, spec).T)
+    scores = (ridge(estimator.codes_, H, eta) @ codes for eta in etas)
+    return [100 * float(np.mean(estimator.classes_[score.argmax(axis=0)] == labels[test])) for score in scores]
 
 
 def _tick(result: Any, done: int, total: int, progress: Callable[[int, int], None] | None) -> Any:

@@ -1,0 +1,144 @@
+"""The `trainer` command as a user meets it: results on stdout, words on stderr, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from tests.data import faces, file_of
+from trainer import cli
+from trainer.model import Model
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    images, labels = faces()
+    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+        folder = tmp_path / "photos" / f"person {label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(folder / f"{i}.png"), image)
+    return tmp_path / "photos"
+
+
+class Call:
+    """Runs the command in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+
+    def __call__(self, *words: str | Path) -> tuple[int, str, str]:
+        self.monkeypatch.setattr(sys, "argv", ["trainer", *map(str, words)])
+        with pytest.raises(SystemExit) as leaving:
+            cli.main()
+        assert isinstance(leaving.value.code, int)
+        return leaving.value.code, *self.capsys.readouterr()
+
+
+@pytest.fixture
+def trainer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    return Call(monkeypatch, capsys)
+
+
+def test_fit_writes_a_model_that_recognises(trainer: Call, photos: Path, tmp_path: Path) -> None:
+    output = tmp_path / "door.npz"
+    code, out, err = trainer("fit", photos, "--cropped", "-o", output, "--coding", "l21")
+    assert (code, out) == (0, "")
+    assert "4 people from 24 photos" in err
+    model = Model.load(output)
+    assert model.coding.kind == "l21"
+    images, labels = faces()
+    assert np.mean(model.predict(images) == [f"person {label}" for label in labels]) > 0.9
+    code, out, _ = trainer("show", output, "--json")
+    assert (code, json.loads(out)["people"]) == (0, 4)
+    assert "person" not in out.replace("people", ""), "no name in what may be logged"
+
+
+def test_options_override_config_overrides_preset(trainer: Call, photos: Path, tmp_path: Path) -> None:
+    config, output = tmp_path / "t.toml", tmp_path / "m.npz"
+    config.write_text("lam = 12.0\neta = 0.5\n")
+    assert trainer("fit", photos, "--cropped", "-o", output, "--preset", "light", "--config", config, "--eta", "0.25")[0] == 0
+    parameters = Model.load(output).parameters
+    assert (parameters["lam"], parameters["eta"], parameters["coding"]) == (12.0, 0.25, "l21")
+
+
+def test_tune_writes_what_fit_takes(trainer: Call, photos: Path, tmp_path: Path) -> None:
+    output = tmp_path / "tuned.toml"
+    grid = ("--features", "pixels,gradient", "--lam", "25", "--alpha", "0.5", "--gamma", "0.05", "--folds", "2", "--jobs", "1")
+    code, out, _ = trainer("tune", photos, "--cropped", "-o", output, "--coding", "l21", *grid)
+    assert code == 0
+    assert out.startswith("accuracy")
+    assert trainer("fit", photos, "--cropped", "--config", output, "-o", tmp_path / "m.npz")[0] == 0
+
+
+def test_reproduce_prints_one_json_object(trainer: Call) -> None:
+    data = file_of("yaleb_96x84.npz")
+    code, out, _ = trainer("reproduce", "--dataset", "yaleb", "--data", data, "--rate", "8", "--splits", "2", "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert result["accuracy_mean"] == pytest.approx(np.mean([run["accuracy"] for run in result["splits"]]), abs=0.01)
+    assert result["accuracy_std"] > 0
+    assert result["train_seconds_mean"] > 0
+    assert result["method"] == "lclrrdl"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["fit", "PHOTOS", "-o", "OUT"], "--cropped"),
+        (["fit", "nowhere", "--cropped", "-o", "OUT"], "no nowhere"),
+        (["fit", "PHOTOS", "--cropped", "-o", "nowhere/m.npz"], "cannot be written"),
+        (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--size", "big"], "not a size"),
+        (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--lam", "0"], "lam must be more than 0"),
+        (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--lam", "1e-4"], "collapsed"),
+        (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--config", "nowhere.toml"], "nowhere.toml"),
+        (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--size", "1x1"], "blank"),
+        (["tune", "PHOTOS", "--cropped", "-o", "OUT", "--lam", "a,b"], "positive numbers"),
+        (["tune", "PHOTOS", "--cropped", "-o", "OUT", "--features", "colour"], "not known"),
+        (["show", "PHOTOS"], "cannot be opened"),
+        (["reproduce", "--dataset", "ar", "--data", "nowhere.npz"], "cannot be opened"),
+        (["reproduce", "--dataset", "orl", "--data", "x"], "orl"),
+        (["frobnicate"], "frobnicate"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_exit_2(
+    trainer: Call, photos: Path, tmp_path: Path, words: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    known = {"PHOTOS": str(photos), "OUT": str(tmp_path / "out.npz")}
+    code, out, err = trainer(*(known.get(word, word) for word in words))
+    assert (code, out) == (2, "")
+    assert says in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "out.npz").exists(), "nothing half-written"
+
+
+def test_the_old_model_survives_a_failed_training(trainer: Call, photos: Path, tmp_path: Path) -> None:
+    output = tmp_path / "door.npz"
+    assert trainer("fit", photos, "--cropped", "-o", output)[0] == 0
+    before = output.read_bytes()
+    assert trainer("fit", photos, "--cropped", "-o", output, "--lam", "1e-4")[0] == 2
+    assert output.read_bytes() == before
+
+
+def test_ctrl_c_is_clean(tmp_path: Path) -> None:
+    data = file_of("yaleb_96x84.npz")
+    words = ["fit", str(data), "--schedule", "paper", "-o", str(tmp_path / "m.npz")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainer.cli", *words], stderr=subprocess.PIPE, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+    )
+    time.sleep(4)  # long enough to have started, far too short to end
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"interrupted" in err
+    assert b"Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
