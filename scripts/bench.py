@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # for tests.oracle, which is no part of the installed packages
 
+import bench_scaling  # noqa: E402
 import bench_solver  # noqa: E402
 import typer  # noqa: E402
 
@@ -27,7 +28,11 @@ class Part(NamedTuple):
     """The figures for people."""
 
 
-PARTS = {"solver": Part(bench_solver.measure, bench_solver.table)}
+PARTS = {
+    "solver": Part(bench_solver.measure, bench_solver.table),
+    "scaling": Part(bench_scaling.measure, bench_scaling.table),
+}
+DATA = Path(os.environ.get("LCLRR_DATA", ROOT.parent / "shared" / "data"))
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -35,9 +40,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def bench(
     only: Annotated[str | None, typer.Option(help=f"Run one part: {', '.join(PARTS)}.")] = None,
     output: Annotated[Path | None, typer.Option("--json", help="Also write one JSON object here.")] = None,
-    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = Path(
-        os.environ.get("LCLRR_DATA", ROOT.parent / "shared" / "data")
-    ),
+    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
 ) -> None:
     """Measure the parts of this project against their baselines."""
     if only is not None and only not in PARTS:

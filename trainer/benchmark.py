@@ -183,6 +183,10 @@ def reproduce(
     }
 
 
+def training_images(labels: Array, cell: Cell) -> int:
+    return len(cell.split(labels, np.random.default_rng(0))[0])
+
+
 def tune_cell(
     images: Array,
     labels: Array,

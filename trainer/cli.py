@@ -166,7 +166,8 @@ def tune(
             progress=line.count,
         )
     typer.echo(_trial_table(trials))
-    best = trials[0]
+    best = tuning.choose(trials, len(people.images), presets.PRESETS[presets.DEFAULT])
+    typer.echo(f"chosen, within one standard error of the best: {best.parameters}")
     comment = f"{shlex.join(['trainer', *sys.argv[1:]])}\n{best.accuracy:.2f} % on held-out photos"
     tuning_text = tuning.to_toml(best.parameters | {"coding": coding, "atoms_per_class": atoms}, comment)
     write_atomically(output, tuning_text.encode(), mode=0o644)
@@ -210,7 +211,9 @@ def reproduce(
                 progress=line.count,
             )
         console.say(_trial_table(trials))
-        best = {name: value for name, value in trials[0].parameters.items() if name != "features"}
+        usual = presets.PRESETS["paper"] | {"features": features}
+        chosen = tuning.choose(trials, benchmark.training_images(labels, cell), usual).parameters
+        best = {name: value for name, value in chosen.items() if name != "features"}
         command = f"trainer reproduce {cell.options} --data FILE --features {features} --coding {coding} --seed {seed} --tune"
         typer.echo(f"[{cell.name}.{features}]\n" + tuning.to_toml(best, command))
         return

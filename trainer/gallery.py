@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,22 +16,17 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from edge.errors import GalleryError
+from edge.photo import SUFFIXES, PhotoError, decode, to_8_bit
 from edge.preprocess import resize_crop
+from trainer import arrays
+from trainer.words import count, hxw, some
 
-PHOTO_SUFFIXES = (".jpg", ".jpeg", ".png", ".pgm", ".bmp", ".webp")
-ARRAY_SUFFIXES = (".npz", ".mat")
-
-# Pairs of names under which public face data sets keep their arrays; the first pair is ours.
-_ARRAY_NAMES = (("images", "labels"), ("fea", "gnd"), ("X", "y"))
-_CHANNELS = (1, 3, 4)
 _LITTER = {"thumbs.db", "desktop.ini", "__macosx"}
 _MAX_STRETCH = 1.2
-_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,7 +81,7 @@ def load(
     path = Path(path)
     notes: list[str] = []
     if size is not None and min(size) < 1:
-        raise GalleryError(f"A face cannot be {_hxw(size)} pixels.", "Pass --size HxW, for example --size 112x92.")
+        raise GalleryError(f"A face cannot be {hxw(size)} pixels.", "Pass --size HxW, for example --size 112x92.")
     if path.is_dir():
         if not cropped:
             raise GalleryError(
@@ -98,26 +91,16 @@ def load(
         people, entries = _folder_entries(path, notes)
     elif not path.exists():
         raise GalleryError(f"There is no {path}.", "Check the path.")
-    elif path.suffix.lower() in ARRAY_SUFFIXES:
-        people, entries = _array_entries(path, size, notes)
+    elif path.suffix.lower() in arrays.SUFFIXES:
+        found = arrays.photos(path, size, notes)
+        people = {person for person, _ in found}
+        entries = [_Entry(person, f"{path.name}[{i}]", read) for i, (person, read) in enumerate(found)]
     else:
         raise GalleryError(f"{path} is not a gallery.", "Pass a folder with a folder per person, an .npz or a .mat file.")
     return _assemble(people, entries, size=size, skip_bad=skip_bad, progress=progress, notes=notes)
 
 
-def read_grey(path: str | Path) -> NDArray[np.uint8]:
-    """One photo file as uint8 (H, W): upright by its EXIF data, grey by OpenCV's weights, alpha dropped."""
-    try:
-        return _to_8_bit(_decode(Path(path)))
-    except _PhotoError as bad:
-        raise GalleryError(f"{path} cannot be used: {bad}.", "Replace it.") from None
-
-
 # --- Assembling ---
-
-
-class _PhotoError(Exception):
-    """A photo that cannot be used; the text says why in two or three words."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +110,7 @@ class _Entry:
     person: str
     source: str
     read: Callable[[], NDArray[Any]]
-    """Gives uint8 or uint16 (H, W), or raises _PhotoError."""
+    """Gives uint8 or uint16 (H, W), or raises PhotoError."""
 
 
 def _assemble(
@@ -152,7 +135,7 @@ def _assemble(
     for done, entry in enumerate(sorted(entries, key=lambda entry: entry.person), start=1):
         try:
             photo = entry.read()
-            grey = _to_8_bit(photo)
+            grey = to_8_bit(photo)
             # Of the photo as it was taken: two different photos may look the same once they are small.
             digest = hashlib.sha256(repr(grey.shape).encode() + grey.tobytes()).digest()
             stretch = 1.0
@@ -160,8 +143,8 @@ def _assemble(
                 stretch = _stretch(grey.shape, size)
                 grey = resize_crop(grey, size)
             if grey.min() == grey.max():
-                raise _PhotoError("blank")
-        except _PhotoError as reason:
+                raise PhotoError("blank")
+        except PhotoError as reason:
             bad.append(f"{entry.source} ({reason})")
         else:
             other = first.setdefault(digest, entry)
@@ -181,27 +164,27 @@ def _assemble(
 
     if bad and not skip_bad:
         raise GalleryError(
-            f"{_count(bad, 'photo')} cannot be used: {_some(bad)}.",
+            f"{count(bad, 'photo')} cannot be used: {some(bad)}.",
             "Replace them, or pass --skip-bad to leave them out.",
         )
     if clashes:
         raise GalleryError(
-            f"The same photo stands for two people: {_some(clashes, '; ')}.",
+            f"The same photo stands for two people: {some(clashes, '; ')}.",
             "Remove it where it does not belong.",
         )
     photos_of = Counter(entry.person for entry in kept)
     empty = sorted(set(people) - set(photos_of))
     if empty:
         raise GalleryError(
-            f"No usable photo of {_some(empty)}.",
-            f"Add photos ({', '.join(suffix[1:] for suffix in PHOTO_SUFFIXES)}), or remove the person.",
+            f"No usable photo of {some(empty)}.",
+            f"Add photos ({', '.join(suffix[1:] for suffix in SUFFIXES)}), or remove the person.",
         )
     if len(photos_of) < 2:
         raise GalleryError("The gallery holds fewer than two people.", "Add photos of at least one more person.")
     sizes = Counter(image.shape for image in images)
     if len(sizes) > 1:
-        usual = [_hxw(shape) for shape, _ in sizes.most_common()]
-        raise GalleryError(f"The photos differ in size: {_some(usual)}.", f"Pass --size HxW, for example --size {usual[0]}.")
+        usual = [hxw(shape) for shape, _ in sizes.most_common()]
+        raise GalleryError(f"The photos differ in size: {some(usual)}.", f"Pass --size HxW, for example --size {usual[0]}.")
 
     lonely = [person for person, count in sorted(photos_of.items()) if count == 1]
     for found, note in (
@@ -211,9 +194,9 @@ def _assemble(
         (stretched, f"of another shape, stretched by more than {_MAX_STRETCH - 1:.0%}"),
     ):
         if found:
-            notes.append(f"{_count(found, 'photo')} {note}: {_some(found)}.")
+            notes.append(f"{count(found, 'photo')} {note}: {some(found)}.")
     if lonely:
-        notes.append(f"Only one photo of {_some(lonely)}: expect poor recognition of a person seen once.")
+        notes.append(f"Only one photo of {some(lonely)}: expect poor recognition of a person seen once.")
     return Gallery(
         images=np.stack(images),
         labels=np.array([entry.person for entry in kept]),
@@ -225,25 +208,6 @@ def _assemble(
 def _stretch(shape: tuple[int, ...], size: tuple[int, int]) -> float:
     ratio = (shape[1] * size[0]) / (shape[0] * size[1])
     return max(ratio, 1 / ratio)
-
-
-def _to_8_bit(grey: NDArray[Any]) -> NDArray[np.uint8]:
-    if grey.dtype == np.uint16:
-        grey = (grey.astype(np.uint32) + 128) // 257  # 65535 = 255 * 257, rounded
-    return np.ascontiguousarray(grey, dtype=np.uint8)
-
-
-def _hxw(shape: tuple[int, ...]) -> str:
-    return f"{shape[0]}x{shape[1]}"
-
-
-def _count(things: list[str], noun: str) -> str:
-    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
-
-
-def _some(names: list[str], separator: str = ", ") -> str:
-    more = len(names) - _NAMED
-    return separator.join(names[:_NAMED]) + (f"{separator}and {more} more" if more > 0 else "")
 
 
 # --- A folder per person ---
@@ -266,7 +230,7 @@ def _folder_entries(root: Path, notes: list[str]) -> tuple[set[str], list[_Entry
             if file.is_dir():
                 nested.append(source)
             elif _is_photo(file):
-                entries.append(_Entry(person, source, partial(_decode, file)))
+                entries.append(_Entry(person, source, partial(decode, file)))
             else:
                 strange.append(source)
     if not people:
@@ -277,7 +241,7 @@ def _folder_entries(root: Path, notes: list[str]) -> tuple[set[str], list[_Entry
         (strange, "Not read, as they are not photos of a kind that is known here"),
     ):
         if names:
-            notes.append(f"{note}: {_some(names)}.")
+            notes.append(f"{note}: {some(names)}.")
     return people, entries
 
 
@@ -290,7 +254,7 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _is_photo(path: Path) -> bool:
-    return path.suffix.lower() in PHOTO_SUFFIXES
+    return path.suffix.lower() in SUFFIXES
 
 
 def _printable(name: str) -> str:
@@ -304,236 +268,3 @@ def _person(name: str) -> str:
         raise GalleryError(f"The folder name {_printable(name)} is not valid UTF-8.", "Rename the folder.") from None
     # One spelling per name: macOS hands out decomposed accents, other systems composed ones.
     return unicodedata.normalize("NFC", name)
-
-
-# --- One photo file ---
-
-
-def _decode(path: Path) -> NDArray[Any]:
-    """Grey (H, W), uint8 or uint16, upright. The content decides the format, not the suffix."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise _PhotoError(error.strerror or "cannot be opened") from None
-    if not data:
-        raise _PhotoError("empty file")
-    # Some versions of OpenCV fill the missing part of a photo with grey, or complain on the terminal.
-    if _is_cut_short(data):
-        raise _PhotoError("cut short")
-    flags = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR
-    is_webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
-    if is_webp:
-        flags |= cv2.IMREAD_IGNORE_ORIENTATION
-    try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-    except cv2.error:
-        image = None
-    if image is None:
-        raise _PhotoError("not a readable image")
-    if image.dtype not in (np.uint8, np.uint16):
-        raise _PhotoError("neither 8 nor 16 bits deep")
-    if is_webp:
-        image = _upright(image, _webp_orientation(data))
-    return cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) if image.ndim == 3 else image
-
-
-def _is_cut_short(data: bytes) -> bool:
-    """Whether a JPEG or PNG lacks its end mark."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return b"IEND" not in data
-    if not data.startswith(b"\xff\xd8"):
-        return False
-    # Step over the header's segments: an embedded thumbnail has an end mark of its own.
-    at = 2
-    while data[at : at + 1] == b"\xff" and data[at + 1 : at + 2] != b"\xda":
-        is_filler = data[at + 1 : at + 2] == b"\xff"
-        at += 1 if is_filler else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return data.find(b"\xff\xd9", at) < 0
-
-
-def _webp_orientation(data: bytes) -> int:
-    """EXIF orientation (1 to 8). OpenCV turns JPEG and PNG itself, but WebP only in its later versions."""
-    at = 12
-    while at + 8 <= len(data):
-        length = int.from_bytes(data[at + 4 : at + 8], "little")
-        if data[at : at + 4] == b"EXIF":
-            return _exif_orientation(data[at + 8 : at + 8 + length].removeprefix(b"Exif\0\0"))
-        at += 8 + length + length % 2
-    return 1
-
-
-def _exif_orientation(tiff: bytes) -> int:
-    def number(at: int, length: int) -> int:
-        return int.from_bytes(tiff[at : at + length], "little" if tiff[:2] == b"II" else "big")
-
-    directory = number(4, 4)
-    for entry in range(directory + 2, directory + 2 + 12 * number(directory, 2), 12):
-        if number(entry, 2) == 0x0112:
-            return number(entry + 8, 2)
-    return 1
-
-
-def _upright(image: NDArray[Any], orientation: int) -> NDArray[Any]:
-    if orientation in (5, 6, 7, 8):
-        image = image.swapaxes(0, 1)
-    rows = -1 if orientation in (3, 4, 7, 8) else 1
-    columns = -1 if orientation in (2, 3, 6, 7) else 1
-    return np.ascontiguousarray(image[::rows, ::columns])
-
-
-# --- Arrays ---
-
-
-def _array_entries(path: Path, size: tuple[int, int] | None, notes: list[str]) -> tuple[set[str], list[_Entry]]:
-    images, labels = _read_arrays(path)
-    people = _label_texts(labels, path)
-    if not people:
-        raise GalleryError(f"{path.name} holds no photos.", "Check how it was written.")
-    images = _photos_first(images, len(people), path, notes)
-    if images.ndim == 2:
-        images = _unflatten(images, size, path)
-    finite = np.isfinite(images).all(axis=tuple(range(1, images.ndim))) if images.dtype.kind == "f" else None
-    images = _to_integers(images, path)
-
-    def read(index: int) -> NDArray[Any]:
-        if finite is not None and not finite[index]:
-            raise _PhotoError("not a number in it")
-        image = images[index]
-        if image.ndim == 2:
-            return image
-        if image.shape[2] == 1:
-            return image[:, :, 0]
-        # Arrays hold red first by custom, where OpenCV's own files hold blue first.
-        return cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY)
-
-    entries = [_Entry(person, f"{path.name}[{i}]", partial(read, i)) for i, person in enumerate(people)]
-    return set(people), entries
-
-
-def _read_arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    contents = _read_mat(path) if path.suffix.lower() == ".mat" else _read_npz(path)
-    for images, labels in _ARRAY_NAMES:
-        if images in contents and labels in contents:
-            return np.asarray(contents[images]), np.asarray(contents[labels])
-    found = _some(sorted(contents)) or "nothing"
-    raise GalleryError(
-        f"{path.name} lacks the arrays images and labels (it holds {found}).",
-        "Save images as N x H x W and labels as N values under these names.",
-    )
-
-
-def _read_npz(path: Path) -> dict[str, Any]:
-    wanted = {name for pair in _ARRAY_NAMES for name in pair}
-    unreadable = GalleryError(f"{path.name} is not a readable .npz file.", "Write it again with numpy.savez.")
-    # Asked first, because numpy takes any other file for a pickle and then speaks of that.
-    try:
-        if not zipfile.is_zipfile(path):
-            raise unreadable
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] if name in wanted else None for name in archive.files}
-    except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise unreadable from None
-        raise GalleryError(
-            f"{path.name} holds Python objects, which are not opened for safety.",
-            "Save the images as one numeric array and the labels as np.array(labels, dtype=str).",
-        ) from None
-    except (OSError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error):
-        raise unreadable from None
-
-
-def _read_mat(path: Path) -> dict[str, Any]:
-    from scipy.io import loadmat  # slow to load, and needed for this kind of file only
-
-    try:
-        contents = loadmat(path)
-    except NotImplementedError:
-        raise GalleryError(f"{path.name} is a MATLAB 7.3 file.", "Save it in MATLAB with the option -v7.") from None
-    except Exception:  # a damaged file makes the reader fail in almost any way
-        raise GalleryError(f"{path.name} is not a readable .mat file.", "Save it again with the option -v7.") from None
-    return {name: value for name, value in contents.items() if not name.startswith("__")}
-
-
-def _label_texts(labels: NDArray[Any], path: Path) -> list[str]:
-    wrong = GalleryError(
-        f"The labels in {path.name} are not one name or whole number per photo.",
-        "Save them as numbers or text.",
-    )
-    if labels.ndim and labels.size != max(labels.shape):
-        raise wrong
-    people = []
-    for label in labels.ravel():
-        # A MATLAB cell holds each name as an array of its own.
-        cell = np.ravel(label)
-        if cell.size != 1 or cell.dtype.kind not in "biufUS":
-            raise wrong
-        value = cell[0]
-        if cell.dtype.kind in "biuf":
-            if value != np.floor(value) or not np.isfinite(value):
-                raise wrong
-            text = str(int(value))
-        else:
-            # MATLAB pads the names of a character matrix with blanks.
-            text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
-        if not text:
-            raise wrong
-        people.append(unicodedata.normalize("NFC", text))
-    return people
-
-
-def _photos_first(images: NDArray[Any], n: int, path: Path, notes: list[str]) -> NDArray[Any]:
-    """(N, H, W), (N, H, W, channels) or (N, d), whichever axis the n photos were on."""
-    if images.dtype.kind not in "biuf" or images.ndim not in (2, 3, 4) or 0 in images.shape:
-        raise GalleryError(
-            f"The images in {path.name} are not one array of numbers.",
-            "Save them as N x H x W, all of one size.",
-        )
-    first, last = images.shape[0] == n, images.shape[-1] == n
-    if images.ndim == 4:
-        first = first and images.shape[3] in _CHANNELS
-        last = last and images.shape[2] in _CHANNELS
-    if not first and not last:
-        shape = " x ".join(str(length) for length in images.shape)
-        raise GalleryError(f"{path.name} has {n} labels for images of {shape}.", "Save one label per image.")
-    if first and last:
-        # Both readings fit: follow the custom of the program that wrote the file.
-        first = images.ndim == 2 or path.suffix.lower() == ".npz"
-        axis = "first" if first else "last"
-        notes.append(f"{path.name} has as many photos as pixels on a side: its {axis} axis was taken to count photos.")
-    return images if first else np.moveaxis(images, -1, 0)
-
-
-def _unflatten(vectors: NDArray[Any], size: tuple[int, int] | None, path: Path) -> NDArray[Any]:
-    d = vectors.shape[1]
-    if size is None:
-        raise GalleryError(f"{path.name} holds photos as rows of {d} values.", "Pass their --size HxW.")
-    height, width = size
-    if height * width != d:
-        raise GalleryError(
-            f"{path.name} holds photos as rows of {d} values, but {_hxw(size)} makes {height * width}.",
-            "Pass the --size HxW that they were flattened from.",
-        )
-    if path.suffix.lower() == ".mat":  # MATLAB flattens column by column
-        return vectors.reshape(-1, width, height).swapaxes(1, 2)
-    return vectors.reshape(-1, height, width)
-
-
-def _to_integers(images: NDArray[Any], path: Path) -> NDArray[Any]:
-    """uint8, or uint16 where whole numbers need it. Floats from 0 to 1 are stretched to 0 to 255."""
-    if images.dtype == np.uint8:
-        return images
-    is_float = images.dtype.kind == "f"
-    values = np.where(np.isfinite(images), images, 0) if is_float else images
-    low, high = float(values.min()), float(values.max())
-    rounding = 1e-4  # of a conversion to float32, say
-    # Floats a little above 255 may be 8 bits sharpened or 16 bits in the dark: refused rather than guessed.
-    if low < -rounding or high > (255 + rounding if is_float else 65535):
-        raise GalleryError(
-            f"The images in {path.name} have values from {low:g} to {high:g}.",
-            "Save them as floats from 0 to 1 or whole numbers from 0 to 255.",
-        )
-    if images.dtype.kind == "b" or (is_float and high <= 1 + rounding):
-        return np.rint(np.clip(values, 0, 1) * 255.0).astype(np.uint8)
-    if is_float:
-        return np.rint(np.clip(values, 0, 255)).astype(np.uint8)
-    return values.astype(np.uint16 if high > 255 else np.uint8)

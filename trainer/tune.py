@@ -97,6 +97,20 @@ def tune(
     return sorted(trials, key=lambda trial: -trial.accuracy)
 
 
+def choose(trials: list[Trial], photos: int, usual: dict[str, Any]) -> Trial:
+    """The one-standard-error rule: of the trials that `photos` held-out photos cannot tell from the best, the one that differs
+    from the `usual` parameters in the fewest; of those, the most accurate. A lucky draw is not worth leaving known ground for.
+    """
+    best = trials[0].accuracy / 100
+    error = 100 * np.sqrt(best * (1 - best) / photos)
+
+    def strangeness(trial: Trial) -> int:
+        return sum(trial.parameters[name] != usual[name] for name in trial.parameters)
+
+    close = [trial for trial in trials if trial.accuracy >= trials[0].accuracy - error]
+    return min(close, key=strangeness)  # the first of equals, and they stand in falling accuracy
+
+
 def _accuracies(
     estimator: LCLRRDL,
     spec: FeatureSpec,

@@ -16,8 +16,9 @@ import scipy.io
 import scipy.sparse
 
 from edge.errors import GalleryError
+from edge.photo import read_grey
 from trainer import gallery
-from trainer.gallery import Gallery, load, read_grey
+from trainer.gallery import Gallery, load
 
 HEIGHT, WIDTH = 24, 20
 
@@ -741,7 +742,3 @@ def test_a_gallery_of_unequal_parts_is_refused(wrong: dict[str, Any]) -> None:
     Gallery(**right)
     with pytest.raises(ValueError, match="must"):
         Gallery(**{**right, **wrong})
-
-
-def test_the_suffixes_are_those_the_documentation_names() -> None:
-    assert set(gallery.PHOTO_SUFFIXES) == {".jpg", ".jpeg", ".png", ".pgm", ".bmp", ".webp"}

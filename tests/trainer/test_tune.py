@@ -12,7 +12,7 @@ from edge.errors import GalleryError, TrainingError, UsageError
 from edge.preprocess import FeatureSpec
 from tests.data import faces
 from trainer.augment import harden
-from trainer.tune import from_toml, to_toml, tune
+from trainer.tune import Trial, choose, from_toml, to_toml, tune
 
 SPEC_FOR = partial(FeatureSpec.for_crop, 24, 20)
 GRID = {"features": ("pixels",), "lam": (25.0,), "alpha": (0.5,), "gamma": (0.05,), "eta": (1e-3, 1e-2)}
@@ -47,6 +47,18 @@ def test_the_same_seed_gives_the_same_table_in_one_process_or_two() -> None:
         for jobs in (1, 2)
     )
     assert one == two
+
+
+def test_known_ground_is_left_only_for_a_gain_that_can_be_told_from_luck() -> None:
+    usual = {"lam": 25.0, "eta": 1e-3}
+    trials = [
+        Trial({"lam": 5.0, "eta": 1e-2}, 98.0, 1.0),
+        Trial({"lam": 25.0, "eta": 1e-2}, 97.9, 1.0),
+        Trial({"lam": 25.0, "eta": 1e-3}, 97.0, 1.0),
+    ]
+    assert choose(trials, 100, usual) is trials[2], "100 photos: one standard error is 1.4 points"
+    assert choose(trials, 1000, usual) is trials[1], "1,000 photos: 0.44 points"
+    assert choose(trials, 100_000, usual) is trials[0], "100,000 photos: 0.044 points"
 
 
 def test_one_photo_cannot_be_held_back() -> None:

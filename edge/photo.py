@@ -1,0 +1,104 @@
+"""One photo file to a grey image, upright: what the trainer learns from and the device recognises is read by the same code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from edge.errors import GalleryError
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".pgm", ".bmp", ".webp")
+
+
+class PhotoError(Exception):
+    """A photo that cannot be used; the text says why in two or three words."""
+
+
+def read_grey(path: str | Path) -> NDArray[np.uint8]:
+    """One photo file as uint8 (H, W): upright by its EXIF data, grey by OpenCV's weights, alpha dropped."""
+    try:
+        return to_8_bit(decode(Path(path)))
+    except PhotoError as bad:
+        raise GalleryError(f"{path} cannot be used: {bad}.", "Replace it.") from None
+
+
+def to_8_bit(grey: NDArray[Any]) -> NDArray[np.uint8]:
+    if grey.dtype == np.uint16:
+        grey = (grey.astype(np.uint32) + 128) // 257  # 65535 = 255 * 257, rounded
+    return np.ascontiguousarray(grey, dtype=np.uint8)
+
+
+def decode(path: Path) -> NDArray[Any]:
+    """Grey (H, W), uint8 or uint16, upright. The content decides the format, not the suffix."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise PhotoError(error.strerror or "cannot be opened") from None
+    if not data:
+        raise PhotoError("empty file")
+    # Some versions of OpenCV fill the missing part of a photo with grey, or complain on the terminal.
+    if _is_cut_short(data):
+        raise PhotoError("cut short")
+    flags = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR
+    is_webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
+    if is_webp:
+        flags |= cv2.IMREAD_IGNORE_ORIENTATION
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error:
+        image = None
+    if image is None:
+        raise PhotoError("not a readable image")
+    if image.dtype not in (np.uint8, np.uint16):
+        raise PhotoError("neither 8 nor 16 bits deep")
+    if is_webp:
+        image = _upright(image, _webp_orientation(data))
+    return cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) if image.ndim == 3 else image
+
+
+def _is_cut_short(data: bytes) -> bool:
+    """Whether a JPEG or PNG lacks its end mark."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return b"IEND" not in data
+    if not data.startswith(b"\xff\xd8"):
+        return False
+    # Step over the header's segments: an embedded thumbnail has an end mark of its own.
+    at = 2
+    while data[at : at + 1] == b"\xff" and data[at + 1 : at + 2] != b"\xda":
+        is_filler = data[at + 1 : at + 2] == b"\xff"
+        at += 1 if is_filler else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return data.find(b"\xff\xd9", at) < 0
+
+
+def _webp_orientation(data: bytes) -> int:
+    """EXIF orientation (1 to 8). OpenCV turns JPEG and PNG itself, but WebP only in its later versions."""
+    at = 12
+    while at + 8 <= len(data):
+        length = int.from_bytes(data[at + 4 : at + 8], "little")
+        if data[at : at + 4] == b"EXIF":
+            return _exif_orientation(data[at + 8 : at + 8 + length].removeprefix(b"Exif\0\0"))
+        at += 8 + length + length % 2
+    return 1
+
+
+def _exif_orientation(tiff: bytes) -> int:
+    def number(at: int, length: int) -> int:
+        return int.from_bytes(tiff[at : at + length], "little" if tiff[:2] == b"II" else "big")
+
+    directory = number(4, 4)
+    for entry in range(directory + 2, directory + 2 + 12 * number(directory, 2), 12):
+        if number(entry, 2) == 0x0112:
+            return number(entry + 8, 2)
+    return 1
+
+
+def _upright(image: NDArray[Any], orientation: int) -> NDArray[Any]:
+    if orientation in (5, 6, 7, 8):
+        image = image.swapaxes(0, 1)
+    rows = -1 if orientation in (3, 4, 7, 8) else 1
+    columns = -1 if orientation in (2, 3, 6, 7) else 1
+    return np.ascontiguousarray(image[::rows, ::columns])
