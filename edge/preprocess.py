@@ -48,7 +48,7 @@ class FeatureSpec:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ParameterError(f"features must be one of {', '.join(KINDS)}, not {self.kind!r}")
-        if min(self.cell, self.gradient_cell) < 1 or self.blur < 0 or self.flat <= 0:
+        if min(self.cell, self.gradient_cell) < 1 or not (0 <= self.blur < np.inf and 0 < self.flat < np.inf):
             raise ParameterError("a cell is at least 1 pixel wide, blur is 0 or more, flat more than 0")
         if max(self.cell, self.gradient_cell) > min(self.height, self.width):
             raise ParameterError(f"a {self.height}x{self.width} crop is smaller than one cell")

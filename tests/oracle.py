@@ -1,7 +1,7 @@
 """Algorithm 1 of the paper, line by line, with nothing clever: what the fast solver must equal.
 
-Every line is the printed update with its equation number. It is slow on purpose: full SVD, explicit inverses, all of
-pixel space. Change it only if the paper was misread.
+Every line is the printed update with its equation number. It is slow on purpose: full SVD, explicit inverses,
+all of pixel space. Change it only if the paper was misread.
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ def solve(
         U, s, Vt = np.linalg.svd(Z + Y2 / mu, full_matrices=False)
         J = U @ np.diag(soft_threshold(s, 1 / mu)) @ Vt
         # eq. 15
-        Z = np.linalg.inv(D.T @ D + 2 * np.eye(m)) @ (
-            D.T @ (X - E) + J + L + (D.T @ Y1 - Y2 - Y3) / mu
-        )
+        Z = np.linalg.inv(D.T @ D + 2 * np.eye(m)) @ (D.T @ (X - E) + J + L + (D.T @ Y1 - Y2 - Y3) / mu)
         # eq. 17
         L = soft_threshold(Z + Y3 / mu, alpha * R / mu)
         # eq. 18

@@ -18,6 +18,7 @@ import numpy as np
 from edge.errors import GalleryError, UsageError
 from edge.preprocess import FeatureSpec
 from trainer.estimator import LCLRRDL
+from trainer.presets import DEFAULT, PRESETS
 from trainer.prox import Array
 from trainer.tune import GRID, Trial, tune
 
@@ -130,8 +131,9 @@ def ar_split(labels: Array, scenario: str, rng: np.random.Generator) -> tuple[Ar
 
 
 def tuned_parameters(cell: Cell, features: str) -> dict[str, Any]:
-    """What `trainer reproduce --tune` found for a cell, on training images alone."""
-    return dict(tomllib.loads(TUNED.read_text()).get(cell.name, {}).get(features, {}))
+    """What `trainer reproduce --tune` found for a cell, on training images alone; elsewhere, the default preset."""
+    usual = {name: PRESETS[DEFAULT][name] for name in ("lam", "alpha", "gamma", "eta")}
+    return usual | tomllib.loads(TUNED.read_text()).get(cell.name, {}).get(features, {})
 
 
 def reproduce(

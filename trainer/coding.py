@@ -25,6 +25,7 @@ from trainer.prox import Array, column_norms, shrink_factors, svt
 Kind = Literal["l1", "l21", "batch"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 CHUNK = 512  # faces coded at once: bounds memory, changes nothing
+ROUNDING = 100  # units in the last place by which a difference of sums of squares may be wrong, with room to spare
 Callback = Callable[[int, Array], None]
 
 
@@ -139,7 +140,7 @@ def _l21(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None
     """The l21 optimum is a ridge solution w = s c/(s^2 + tau) whose tau is the fixed point of |x - Dz|/(lam |w|)."""
     tiny = np.finfo(X.dtype).tiny
     c = U.T @ X
-    outside = np.maximum(np.einsum("ij,ij->j", X, X) - np.einsum("ij,ij->j", c, c), 0)
+    outside = unexplained(X, c)
     s_ = s[:, None]
     tau = np.full(X.shape[1], 1e-2, X.dtype)
     for k in range(coding.iterations):
@@ -150,3 +151,9 @@ def _l21(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None
         if callback:
             callback(k + 1, s_ * c / (s_ * s_ + tau))
     return s_ * c / (s_ * s_ + tau)
+
+
+def unexplained(X: Array, c: Array) -> Array:
+    """|x - UU'x|^2 of each face (n,), c = U'X: what no code can explain. Small ones are only rounding."""
+    of_face, of_part = (np.einsum("ij,ij->j", A, A, dtype=np.float64) for A in (X, c))
+    return np.maximum(of_face - of_part, ROUNDING * np.finfo(X.dtype).eps).astype(X.dtype)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import (
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    check_random_state,
+    column_or_1d,
+    validate_data,
+)
 
 from edge.errors import ParameterError, TrainingError
 from edge.preprocess import FeatureSpec, features, unit_rows
@@ -71,13 +79,12 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
     def fit(self, X: Array, y: Array) -> LCLRRDL:
         """Learn D and W from samples X and their labels y."""
         self._check_parameters()
+        coding = self.coding if isinstance(self.coding, Coding) else Coding.default(self.coding)
         rows, y = self._rows(X, y)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise TrainingError("There is only one class in the training data.", "Add samples of at least one more person.")
-        if self.features is not None and not np.any(rows, axis=1).all():
-            raise TrainingError("A training image is blank.", "Remove images that show nothing.")
         samples = rows.T.astype(np.float64)
         atoms = self._choose_atoms(labels)
         D0 = samples[:, atoms]
@@ -95,9 +102,12 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         refuse_collapse(self.result_)
         self.n_iter_ = self.result_.iterations
         self.D_ = self.result_.D
-        coding = self.coding if isinstance(self.coding, Coding) else Coding.default(self.coding)
         self.coder_ = Coder(self.D_.astype(np.float32), coding)
         self.codes_ = self.coder_.code(samples) if self.classifier_codes == "coder" else self.result_.Z
+        if np.abs(self.codes_).max() < 1e-5:
+            raise TrainingError(
+                "The coder codes every face as zero, so nobody could be told apart.", "Use a larger lam of the coding."
+            )
         self.W_ = ridge(self.codes_, one_hot(labels, len(self.classes_)), self.eta)
         return self
 
@@ -125,8 +135,13 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         crops = check_array(np.reshape(X, (len(X), -1)), dtype=None)
         if crops.shape[1] != spec.height * spec.width or crops.min() < 0 or crops.max() > 255:
             raise ValueError(f"X must hold grey crops of {spec.height}x{spec.width} pixels, 0 to 255")
+        if y is not None:
+            y = column_or_1d(y)
+            check_consistent_length(crops, y)
+            if (crops == crops[:, :1]).all(axis=1).any():
+                raise TrainingError("A training image is blank.", "Remove images that show nothing.")
         self.n_features_in_ = crops.shape[1]
-        return features(crops.reshape(-1, spec.height, spec.width), spec), None if y is None else np.asarray(y)
+        return features(crops.reshape(-1, spec.height, spec.width), spec), y
 
     def _choose_atoms(self, labels: Array) -> Array:
         """Random training samples, per class: the first dictionary of the published experiments."""
@@ -135,11 +150,13 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         return np.concatenate([np.sort(rng.permutation(own)[: self.atoms_per_class]) for own in members])
 
     def _check_parameters(self) -> None:
-        if self.atoms_per_class < 1:
-            raise ParameterError(f"atoms_per_class must be 1 or more, not {self.atoms_per_class}")
+        atoms: Any = self.atoms_per_class  # nothing stops a caller from passing text
+        if not isinstance(atoms, Integral) or atoms < 1:
+            raise ParameterError(f"atoms_per_class must be a whole number from 1 on, not {atoms!r}")
         for name in ("lam", "alpha", "gamma", "eta"):
-            if not getattr(self, name) > 0:
-                raise ParameterError(f"{name} must be more than 0, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
+                raise ParameterError(f"{name} must be more than 0 and finite, not {value!r}")
         if not isinstance(self.schedule, Schedule) and self.schedule not in SCHEDULES:
             raise ParameterError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
         if self.classifier_codes not in ("coder", "training"):
@@ -150,7 +167,8 @@ def refuse_collapse(result: SolverResult) -> None:
     """An all-zero or runaway solution is never a success."""
     if not (np.isfinite(result.Z).all() and np.isfinite(result.D).all()):
         raise TrainingError("Training diverged: the solution is not finite.", "Use a larger gamma or the schedule `paper`.")
-    if np.abs(result.Z).max() < 1e-6 or np.abs(result.D).max() < 1e-6:
+    # The tolerance of a schedule leaves up to 1e-4 of a zero: rank, which is exact, decides.
+    if result.rank == 0 or np.abs(result.Z).max() < 1e-3 or np.abs(result.D).max() < 1e-6:
         raise TrainingError(
             "Training collapsed: every code is zero, so nobody could be told apart.",
             "Use a larger lam or a smaller alpha.",
@@ -158,5 +176,5 @@ def refuse_collapse(result: SolverResult) -> None:
     if not result.converged:
         raise TrainingError(
             f"Training did not converge in {result.iterations} iterations.",
-            "Use the schedule `fast` or a larger lam.",
+            "Use the schedule `fast`, or a lam nearer to 25.",
         )

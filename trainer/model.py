@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -97,7 +96,7 @@ class Model:
             "fingerprint": self.fingerprint,
         }
         buffer = io.BytesIO()
-        np.savez(buffer, header=np.array(json.dumps(header)), **{name: getattr(self, name) for name in ARRAYS})
+        np.savez(buffer, header=np.array(json.dumps(header, default=_plain)), **{name: getattr(self, name) for name in ARRAYS})
         try:
             write_atomically(path, buffer.getvalue())
         except OSError as error:
@@ -113,38 +112,56 @@ class Model:
             with np.load(path, allow_pickle=False) as archive:
                 if "header" not in archive:
                     raise ModelError(f"{path} is not a model file.", "Pass a file that `trainer fit` wrote.")
-                header = json.loads(archive["header"].item())
+                header = json.loads(str(archive["header"]))
+                if not isinstance(header, dict):
+                    raise ModelError(f"{path} is damaged.", again)
                 if header.get("format") != FORMAT:
                     raise ModelError(f"{path} has format {header.get('format')}, and this version reads {FORMAT}.", again)
                 model = cls(
                     spec=FeatureSpec(**header["spec"]),
                     coding=Coding(**header["coding"]),
-                    labels=tuple(header["labels"]),
+                    labels=tuple(header["labels"]) if isinstance(header["labels"], list) else (),
                     parameters=header["parameters"],
                     training=header["training"],
                     fingerprint=header["fingerprint"],
                     **{name: archive[name] for name in ARRAYS},
                 )
+                fits = model._fits()
+        except ModelError:
+            raise
         except OSError as error:
             raise ModelError(f"{path} cannot be opened ({error.strerror or error}).", "Check the path.") from None
-        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
+        except Exception:  # zipfile, numpy and json have a dozen ways to choke on bytes that nobody wrote
             raise ModelError(f"{path} is damaged.", again) from None
-        model._refuse_inconsistent(path)
+        if not fits:
+            raise ModelError(f"The parts of {path} do not fit together.", again)
         return model
 
-    def _refuse_inconsistent(self, path: str | Path) -> None:
+    def _fits(self) -> bool:
         (d, m), people, n = self.D.shape, len(self.labels), len(self.crops)
-        fits = (
+        return bool(
             d == self.spec.length
+            and m > 0
+            and len(set(self.labels)) == people
+            and all(isinstance(label, str) for label in self.labels)
+            and self.D.dtype == self.W.dtype == np.float32
+            and self.crops.dtype == np.uint8
             and self.W.shape == (people, m)
             and self.atom_people.shape == (m,)
             and self.crops.shape == (n, self.spec.height, self.spec.width)
             and self.crop_people.shape == (n,)
             and np.isfinite(self.D).all()
             and np.isfinite(self.W).all()
+            and all(
+                index.dtype.kind in "iu" and (index >= 0).all() and (index < people).all()
+                for index in (self.atom_people, self.crop_people)
+            )
         )
-        if not fits:
-            raise ModelError(f"The parts of {path} do not fit together.", "Train it again with `trainer fit`.")
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and our settings, for JSON."""
+    return value.item() if isinstance(value, np.generic) else asdict(value)
 
 
 def fit(

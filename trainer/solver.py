@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack, qr
 
+from edge.errors import ParameterError
 from trainer.prox import Array, column_norms, shrink_factors, svt
 
 gemm, symm, syrk = blas.dgemm, blas.dsymm, blas.dsyrk
@@ -42,6 +43,10 @@ class Schedule:
     """Stop when no entry of the three residuals is larger."""
     max_iterations: int = 500
     """Give up (converged = False) after so many."""
+
+    def __post_init__(self) -> None:
+        if not (1 < self.rho < np.inf and 0 < self.tol < np.inf and self.max_iterations >= 1):
+            raise ParameterError("a schedule needs rho > 1, tol > 0 and max_iterations >= 1")
 
 
 SCHEDULES = {"paper": Schedule(), "fast": Schedule(rho=2.0, tol=1e-4)}
@@ -82,7 +87,9 @@ def locality_weights(X: Array, D: Array, form: str = "exp") -> Array:
     `squared` is the printed |d_i - x_j|^2; `exp`, of the published experiments, is exp(dist - largest dist of the atom).
     """
     squared = np.einsum("ij,ij->j", D, D)[:, None] + np.einsum("ij,ij->j", X, X) - 2 * gemm(1.0, D, X, trans_a=1)
-    np.maximum(squared, 0, out=squared)
+    # An atom is a sample: there all digits cancel, and the root of what is left would be 1e-8 instead of 0.
+    atoms, samples = np.nonzero(squared < 1e-6)
+    squared[atoms, samples] = np.square(D[:, atoms] - X[:, samples]).sum(axis=0)
     if form == "squared":
         return squared
     if form != "exp":

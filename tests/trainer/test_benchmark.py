@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,18 @@ import pytest
 
 from edge.errors import GalleryError, UsageError
 from tests.data import file_of
-from trainer.benchmark import SCENARIOS, Cell, ar_split, load_arrays, random_split, reproduce, tune_cell, tuned_parameters
+from trainer.benchmark import (
+    SCENARIOS,
+    TUNED,
+    Cell,
+    ar_split,
+    load_arrays,
+    random_split,
+    reproduce,
+    tune_cell,
+    tuned_parameters,
+)
+from trainer.presets import DEFAULT, PRESETS
 
 AR_LABELS = np.repeat(np.arange(3), 26)
 
@@ -74,8 +86,11 @@ def test_arrays_of_another_shape_are_refused(tmp_path: Path) -> None:
 def test_every_cell_of_the_tables_has_tuned_parameters() -> None:
     cells = [Cell(dataset="yaleb", per_class=n, rate=rate) for n in (8, 32) for rate in (2, 4, 8)]
     cells += [Cell(dataset="ar", scenario=scenario) for scenario in SCENARIOS]
+    tuned = tomllib.loads(TUNED.read_text())
     for cell in cells:
-        assert set(tuned_parameters(cell, "pixels")) == {"lam", "alpha", "gamma", "eta"}, cell.name
+        assert set(tuned[cell.name]["pixels"]) == {"lam", "alpha", "gamma", "eta"}, cell.name
+        assert tuned_parameters(cell, "pixels") == tuned[cell.name]["pixels"]
+        assert tuned_parameters(cell, "both")["lam"] == PRESETS[DEFAULT]["lam"]
 
 
 @pytest.mark.parametrize(("features", "coding", "at_least"), [("pixels", "l1", 78), ("gradient", "l21", 98)])

@@ -17,7 +17,6 @@ import scipy.sparse
 
 from edge.errors import GalleryError
 from edge.photo import read_grey
-from trainer import gallery
 from trainer.gallery import Gallery, load
 
 HEIGHT, WIDTH = 24, 20
