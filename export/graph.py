@@ -1,0 +1,316 @@
+"""A trained model as one ONNX graph: grey crops in, scores out, a fixed number of iterations in between.
+
+    crops (N,H,W) uint8 -> features x (N,d) -> code w (N,r) -> scores (N,C), label, confidence, margin, code_norm, residual
+
+The arithmetic is that of edge.preprocess.features and trainer.coding, and the NumPy line stands above the nodes it becomes;
+faces are rows here, so that a product reads U as it is stored. Folded: D = U diag(s) V', V into the classifier (B = WV), the
+kernels of blur and Sobel, and the penalty schedule. `l21` reads U once, `l1` with K iterations 2K - 1 times.
+
+Weights may be stored in fewer bits. They are widened by nodes that read constants only, which the runtime evaluates once,
+while it loads the graph: fewer bits make the file smaller, never the arithmetic coarser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from edge.preprocess import BLANK, FeatureSpec, direction_vectors
+from trainer.coding import ROUNDING, Coding
+from trainer.model import Model
+from trainer.prox import Array
+
+Precision = Literal["fp32", "fp16", "int8"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+OPSET = 13  # old enough for every onnxruntime of the range in pyproject.toml
+IR_VERSION = 7
+CONTRAST = 8.0  # grey levels between the darkest and the brightest pixel that a face exceeds in any light
+TINY, EPS = (float(value) for value in (np.finfo(np.float32).tiny, np.finfo(np.float32).eps))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Factors:
+    """What the device needs of D and W, in the precision in which it is stored.
+
+    Singular values rise, because sums over them are then taken from small to large, which loses least.
+    """
+
+    U: Array
+    """(d, r) float32."""
+    s: Array
+    """(r,) float32."""
+    B: Array
+    """(C, r) float32, W V."""
+
+    @classmethod
+    def of(cls, model: Model) -> Factors:
+        U, s, V = (factor[..., ::-1] for factor in model.coder.svd)
+        return cls(U=np.ascontiguousarray(U), s=np.ascontiguousarray(s), B=model.W @ V)
+
+    @classmethod
+    def stored_in(cls, graph: bytes) -> Factors:
+        """Read back from a graph that `build` made, as wide as the runtime will make them."""
+        tensors = {t.name: numpy_helper.to_array(t) for t in onnx.load_model_from_string(graph).graph.initializer}
+
+        def widened(name: str) -> Array:
+            if f"{name}_int8" in tensors:
+                return tensors[f"{name}_int8"].astype(np.float32) * tensors[f"{name}_scale"]
+            return tensors[f"{name}_fp16" if f"{name}_fp16" in tensors else name].astype(np.float32)
+
+        return cls(U=widened("U"), s=tensors["s"].ravel(), B=widened("B"))
+
+
+def build(factors: Factors, spec: FeatureSpec, coding: Coding, precision: Precision = "fp32") -> bytes:
+    """The graph, serialised. The same arguments give the same bytes."""
+    g = _Graph()
+    x = _features(g, spec)
+    g.weight("U", factors.U, precision)
+    g.weight("B", factors.B, precision)
+    s = g.constant("s", factors.s[None])
+    # c = x @ U
+    c = g("MatMul", [x, "U"], "c")
+    w = _l21(g, x, c, s, factors, coding) if coding.kind == "l21" else _l1(g, x, c, s, factors, coding)
+
+    # error = c - s * w;  residual = sqrt(outside + sum(error**2))
+    error = g("Sub", [c, g("Mul", [s, w], "s_w")], "error")
+    g("Sqrt", [g("Add", [_outside(g, x, c), g.sum_squares(error, "error_squared")], "residual_squared")], "residual_column")
+    g("Reshape", ["residual_column", g.constant("flat", np.array([-1], np.int64))], "residual")
+    # code_norm = norm(w), which is that of z = V w
+    g("ReduceL2", [w], "code_norm", axes=[1], keepdims=0)
+
+    # scores = w @ B.T
+    g("Gemm", [w, "B"], "scores", transB=1)
+    # top, second = two largest of scores;  label = argmax(scores)
+    g("TopK", ["scores", g.constant("two", np.array([2], np.int64))], ["top_scores", "top_labels"], axis=1)
+    first, second = (g.constant(name, np.array(i, np.int64)) for i, name in enumerate(("first", "second")))
+    g("Gather", ["top_labels", first], "label", axis=1)
+    top, runner_up = (g("Gather", ["top_scores", i], f"{i}_score", axis=1) for i in (first, second))
+    # certainty = visible / maximum(norm(scores), BLANK);  confidence = top * certainty;  margin = (top - second) * certainty
+    norm = g("Max", [g("ReduceL2", ["scores"], "scores_norm", axes=[1], keepdims=0), g.scalar("blank", BLANK)], "norm")
+    certainty = g("Div", [_visible(g, "images"), norm], "certainty")
+    g("Mul", [top, certainty], "confidence")
+    g("Mul", [g("Sub", [top, runner_up], "lead"), certainty], "margin")
+    return g.model(spec, len(factors.B))
+
+
+def _visible(g: _Graph, images: str) -> str:
+    """(N,) 1 where a crop shows anything at all: even grey has features too, if pixels count, and so a top score."""
+    # visible = images.max() - images.min() > CONTRAST
+    brightest, darkest = (
+        g(f"Reduce{most}", [images], f"{most.lower()}_grey", axes=[1, 2, 3], keepdims=0) for most in ("Max", "Min")
+    )
+    visible = g("Greater", [g("Sub", [brightest, darkest], "contrast"), g.scalar("least_contrast", CONTRAST)], "is_visible")
+    return g("Cast", [visible], "visible", to=TensorProto.FLOAT)
+
+
+def _features(g: _Graph, spec: FeatureSpec) -> str:
+    """x (N,d): edge.preprocess.features."""
+    height, width = spec.height, spec.width
+    images = g("Cast", ["crops"], "crops_float", to=TensorProto.FLOAT)
+    images = g("Reshape", [images, g.constant("image_shape", np.array([-1, 1, height, width], np.int64))], "images")
+    parts = []
+    if spec.kind != "gradient":
+        parts.append(_cells(g, images, 1, spec.cell, spec, "pixels"))
+    if spec.kind != "pixels":
+        directions = _directions(g, images, spec)
+        parts.append(_cells(g, directions, len(direction_vectors()), spec.gradient_cell, spec, "gradient"))
+    scales, present = zip(*(_unit_scale(g, part) for part in parts), strict=True)
+    if len(parts) == 1:
+        return g("Mul", [parts[0], scales[0]], "x")
+    # unit_rows(hstack(unit parts)): its length is the root of the number of parts that are not blank
+    number = g("Max", [g("Add", present, "parts_present"), g.scalar("one", 1.0)], "parts_or_one")
+    length = g("Sqrt", [number], "parts_length")
+    scaled = [
+        g("Mul", [part, g("Div", [scale, length], f"{part}_scale_in_x")], f"{part}_in_x")
+        for part, scale in zip(parts, scales, strict=True)
+    ]
+    return g("Concat", scaled, "x", axis=1)
+
+
+def _directions(g: _Graph, images: str, spec: FeatureSpec) -> str:
+    along, across = spec.slope_kernels
+    radius = len(along) // 2
+    # padded = pad(images, radius, mode="edge")
+    pads = g.constant("pads", np.array([0, 0, radius, radius, 0, 0, radius, radius], np.int64))
+    padded = g("Pad", [images, pads], "padded", mode="edge")
+    # slope_x = filter(filter(padded, along, 2), across, 1);  slope_y = filter(filter(padded, across, 2), along, 1)
+    rows = g.constant("row_kernels", np.stack([along, across])[:, None, None, :])
+    columns = g.constant("column_kernels", np.stack([across, along])[:, None, :, None])
+    slope = g("Conv", [g("Conv", [padded, rows], "slope_rows"), columns], "slope", group=2)
+    # length = sqrt(slope_x**2 + slope_y**2 + flat**2);  slope /= length
+    squared = g("Add", [g.sum_squares(slope, "slope_squared"), g.scalar("flat_squared", spec.flat**2)], "slope_length_squared")
+    length = g("Sqrt", [squared], "slope_length")
+    unit = g("Div", [slope, length], "unit_slope")
+    # maximum(x * slope_x + y * slope_y, 0) ** 2 for x, y in direction_vectors()
+    kernels = g.constant("direction_vectors", direction_vectors()[:, :, None, None])
+    positive = g("Relu", [g("Conv", [unit, kernels], "projections")], "positive")
+    return g("Mul", [positive, positive], "directions")
+
+
+def _cells(g: _Graph, channels: str, count: int, cell: int, spec: FeatureSpec, name: str) -> str:
+    """Means over square cells, flattened."""
+    if cell > 1:
+        channels = g("AveragePool", [channels], f"{name}_cells", kernel_shape=[cell, cell], strides=[cell, cell])
+    length = count * (spec.height // cell) * (spec.width // cell)
+    return g("Reshape", [channels, g.constant(f"{name}_shape", np.array([-1, length], np.int64))], name)
+
+
+def _unit_scale(g: _Graph, rows: str) -> tuple[str, str]:
+    """What brings rows to unit length, 0 for a blank one; and 1 where they are not blank."""
+    blank = g.scalar("blank", BLANK)
+    # present = length > BLANK;  scale = present / maximum(length, BLANK)
+    length = g("Sqrt", [g.sum_squares(rows, f"{rows}_squared")], f"{rows}_length")
+    present = g("Cast", [g("Greater", [length, blank], f"{rows}_above")], f"{rows}_present", to=TensorProto.FLOAT)
+    return g("Div", [present, g("Max", [length, blank], f"{rows}_divisor")], f"{rows}_scale"), present
+
+
+def _outside(g: _Graph, x: str, c: str) -> str:
+    """|x - U U'x|^2 (N,1): what no code can explain."""
+    if "outside" not in g.known:
+        # outside = maximum(sum(x**2) - sum(c**2), ROUNDING * eps)
+        difference = g("Sub", [g.sum_squares(x, "x_squared"), g.sum_squares(c, "c_squared")], "difference")
+        g("Max", [difference, g.scalar("rounding", ROUNDING * EPS)], "outside")
+    return "outside"
+
+
+def _l21(g: _Graph, x: str, c: str, s: str, factors: Factors, coding: Coding) -> str:
+    """w (N,r): trainer.coding._l21."""
+    s2 = factors.s[None] ** 2
+    s_squared = g.constant("s_squared", s2)
+    s_c = g("Mul", [s, c], "s_c")
+    first_tau = np.float32(1e-2)
+    for k in range(coding.iterations):
+        # w = s * c / (s * s + tau);  error = c - s * w.  The first tau is a constant, and folds.
+        if k == 0:
+            w = g("Mul", [c, g.constant("ridge_0", factors.s[None] / (s2 + first_tau))], "w_0")
+            error = g("Mul", [c, g.constant("error_0_share", first_tau / (s2 + first_tau))], "error_0")
+        else:
+            w = g("Div", [s_c, g("Add", [s_squared, f"tau_{k}"], f"ridge_{k}")], f"w_{k}")
+            error = g("Sub", [c, g("Mul", [s, w], f"s_w_{k}")], f"error_{k}")
+        # tau = sqrt(outside + sum(error**2)) / maximum(lam * norm(w), tiny)
+        total = g("Add", [_outside(g, x, c), g.sum_squares(error, f"error_{k}_squared")], f"residual_{k}_squared")
+        norm = g("ReduceL2", [w], f"w_{k}_norm", axes=[1], keepdims=1)
+        weight = g("Max", [g("Mul", [norm, g.scalar("lam", coding.lam)], f"lam_w_{k}"), g.scalar("tiny", TINY)], f"weight_{k}")
+        g("Div", [g("Sqrt", [total], f"residual_{k}"), weight], f"tau_{k + 1}")
+    # return s * c / (s * s + tau)
+    return g("Div", [s_c, g("Add", [s_squared, f"tau_{coding.iterations}"], "ridge")], "w")
+
+
+def _l1(g: _Graph, x: str, c: str, s: str, factors: Factors, coding: Coding) -> str:
+    """w (N,r): trainer.coding._l1. Before the first iteration w, y2 and g are zero, and after the last only w is wanted."""
+    a, ratio, last = coding.relaxation, 1 / coding.rho, coding.iterations - 1
+    scale_array = 1 / (factors.s[None] ** 2 + 1)
+    scale, s_scale = g.constant("scale", scale_array), g.constant("s_scale", factors.s[None] * scale_array)
+    a_s, minus_a_s = (g.constant(name, sign * a * factors.s[None]) for name, sign in (("a_s", 1), ("minus_a_s", -1)))
+    one, inverse_rho, a_ = g.scalar("one", 1.0), g.scalar("inverse_rho", ratio), g.scalar("a", a)
+    rest, share = g.scalar("one_minus_a", 1 - a), g.scalar("ratio_minus_one_plus_a", ratio - 1 + a)
+    a_x, a_c = g("Mul", [x, a_], "a_x"), g("Mul", [c, a_], "a_UX")
+    for k in range(coding.iterations):
+        mu = coding.mu0 * coding.rho**k
+        inverse_mu = g.scalar(f"inverse_mu_{k}", 1 / mu)
+        w = f"w_{k + 1}" if k < last else "w"
+        if k == 0:
+            # w_next = s * UX * scale;  J = 0
+            g("Mul", [c, s_scale], w)
+        else:
+            # J = (w + y2) * (1 - 1/mu / maximum(norm(w + y2), 1/mu))
+            v = g("Add", [f"w_{k}", f"y2_{k}"], f"v_{k}")
+            norm = g("Max", [g("ReduceL2", [v], f"v_{k}_norm", axes=[1], keepdims=1), inverse_mu], f"v_{k}_bounded")
+            kept = g("Sub", [one, g("Div", [inverse_mu, norm], f"lost_{k}")], f"kept_{k}")
+            J = g("Mul", [v, kept], f"J_{k}")
+            # w_next = (s * c + J - y2) * scale
+            pulled = g("Mul", [g("Sub", [J, f"y2_{k}"], f"J_y2_{k}"), scale], f"pulled_{k}")
+            g("Add", [g("Mul", [f"c_{k}", s_scale], f"s_c_{k}"), pulled], w)
+        if k == last:
+            break
+        # F = a * (X - (s * w_next) @ U.T) + g, the sign taken by s: a Gemm that scales is slower
+        target = g("Add", [a_x, f"g_{k}"], f"a_x_g_{k}") if k else a_x
+        F = g("Gemm", [g("Mul", [minus_a_s, w], f"minus_a_s_w_{k + 1}"), "U", target], f"F_{k + 1}", transB=1)
+        # UF = a * (UX - s * w_next) + Ug
+        UF = g("Sub", [a_c, g("Mul", [a_s, w], f"a_s_w_{k + 1}")], f"UF_{k + 1}" if k == 0 else f"UF_Ug_{k + 1}")
+        if k:
+            UF = g("Add", [UF, f"Ug_{k}"], f"UF_{k + 1}")
+        # q = clip(F, -lam/mu, lam/mu);  Uq = q @ U
+        bounds = [g.scalar(f"{sign}lam_over_mu_{k}", value * coding.lam / mu) for sign, value in (("minus_", -1), ("", 1))]
+        q = g("Clip", [F, *bounds], f"q_{k + 1}")
+        Uq = g("MatMul", [q, "U"], f"Uq_{k + 1}")
+        # c = UX - UF + (1 + 1/rho) * Uq
+        grown = g("Mul", [Uq, g.scalar("one_plus_ratio", 1 + ratio)], f"Uq_grown_{k + 1}")
+        g("Add", [g("Sub", [c, UF], f"UX_UF_{k + 1}"), grown], f"c_{k + 1}")
+        # y2 = (y2 + w_next - J) / rho
+        gained = g("Sub", [g("Add", [w, f"y2_{k}"], f"w_y2_{k + 1}"), J], f"rho_y2_{k + 1}") if k else w
+        g("Mul", [gained, inverse_rho], f"y2_{k + 1}")
+        if k + 1 == last:
+            continue
+        # g = (1 - a) * F + (1/rho - 1 + a) * q;  Ug = (1 - a) * UF + (1/rho - 1 + a) * Uq
+        for name, whole, clipped in ((f"g_{k + 1}", F, q), (f"Ug_{k + 1}", UF, Uq)):
+            parts = [g("Mul", [whole, rest], f"{name}_of_rest"), g("Mul", [clipped, share], f"{name}_of_clipped")]
+            g("Add", parts, name)
+    return w
+
+
+class _Graph:
+    """Nodes and constants in the order in which they are written; a call adds a node and returns the name of its result."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: dict[str, Array] = {}
+
+    @property
+    def known(self) -> set[str]:
+        return {name for node in self.nodes for name in node.output} | set(self.constants)
+
+    def __call__(self, operator: str, inputs: Sequence[str], output: str | list[str], **attributes: Any) -> str:
+        outputs = [output] if isinstance(output, str) else output
+        self.nodes.append(helper.make_node(operator, list(inputs), outputs, name=outputs[0], **attributes))
+        return outputs[0]
+
+    def constant(self, name: str, value: Array) -> str:
+        self.constants[name] = np.ascontiguousarray(value) if value.ndim else value
+        return name
+
+    def scalar(self, name: str, value: float) -> str:
+        return self.constant(name, np.array(value, np.float32))
+
+    def weight(self, name: str, value: Array, precision: Precision) -> None:
+        """A matrix in few bits, widened where the graph is loaded. int8 has one scale per row."""
+        if precision == "fp32":
+            self.constant(name, value)
+        elif precision == "fp16":
+            self("Cast", [self.constant(f"{name}_fp16", value.astype(np.float16))], name, to=TensorProto.FLOAT)
+        else:
+            scale = np.maximum(np.abs(value).max(axis=1, keepdims=True) / 127, TINY).astype(np.float32)
+            levels = self.constant(f"{name}_int8", np.rint(value / scale).astype(np.int8))
+            wide = self("Cast", [levels], f"{name}_levels", to=TensorProto.FLOAT)
+            self("Mul", [wide, self.constant(f"{name}_scale", scale)], name)
+
+    def sum_squares(self, rows: str, name: str) -> str:
+        """(N,1). In onnxruntime ReduceSum is a hundred times as accurate as ReduceSumSquare, and no slower."""
+        axis = self.constant("axis_1", np.array([1], np.int64))
+        return self("ReduceSum", [self("Mul", [rows, rows], f"{rows}_squares"), axis], name, keepdims=1)
+
+    def model(self, spec: FeatureSpec, people: int) -> bytes:
+        column: dict[str, tuple[int, list[str | int]]] = {
+            name: (TensorProto.FLOAT, ["N"]) for name in ("confidence", "margin", "code_norm", "residual")
+        }
+        kinds: dict[str, tuple[int, list[str | int]]] = {
+            "scores": (TensorProto.FLOAT, ["N", people]),
+            "label": (TensorProto.INT64, ["N"]),
+            **column,
+        }
+        graph = helper.make_graph(
+            self.nodes,
+            "recognizer",
+            [helper.make_tensor_value_info("crops", TensorProto.UINT8, ["N", spec.height, spec.width])],
+            [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in kinds.items()],
+            [numpy_helper.from_array(value, name) for name, value in self.constants.items()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="lclrr-edge")
+        model.ir_version = IR_VERSION
+        onnx.checker.check_model(model, full_check=True)
+        return bytes(model.SerializeToString(deterministic=True))

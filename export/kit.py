@@ -1,0 +1,104 @@
+"""Writing a kit: the graph, what is known about it, the detector, licences, and a signature over all of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from edge import kit as kits
+from edge.errors import UsageError
+from edge.files import write_atomically
+from edge.manifest import Manifest, Thresholds
+from export.detector import LICENSE as DETECTOR_LICENSE
+from export.detector import MIT
+from export.graph import Precision
+from trainer.coding import Coding
+from trainer.model import Model
+
+LICENSE = "recognizer.onnx and manifest.json were made by lclrr-edge.\n\n" + MIT.format(
+    copyright="Copyright (c) 2026 the lclrr-edge authors"
+)
+
+
+def bundle(
+    model: Model,
+    graph: bytes,
+    *,
+    coding: Coding,
+    precision: Precision,
+    thresholds: Thresholds,
+    calibration: Mapping[str, Any],
+    detector: bytes | None,
+    private_key: bytes | None = None,
+) -> bytes:
+    """The bytes of a kit. The same arguments give the same bytes; with a `private_key` (PEM) it is signed."""
+    parts = {kits.RECOGNIZER: graph, kits.LICENSE: LICENSE.encode()}
+    if detector is not None:
+        parts |= {kits.DETECTOR: detector, kits.DETECTOR_LICENSE: DETECTOR_LICENSE.encode()}
+    manifest = Manifest(
+        labels=model.labels,
+        crop={"height": model.spec.height, "width": model.spec.width},
+        features=asdict(model.spec),
+        coding=asdict(coding),
+        precision=precision,
+        thresholds=thresholds,
+        model={"sha256": fingerprint(model), "photos": model.fingerprint},
+        calibration=calibration,
+        versions={name: version(name) for name in ("lclrr-edge", "numpy", "onnx")},
+        parts={name: hashlib.sha256(part).hexdigest() for name, part in parts.items()},
+    ).to_bytes()
+    parts[kits.MANIFEST] = manifest
+    if private_key is not None:
+        parts[kits.SIGNATURE] = sign(manifest, private_key)
+    return kits.pack(parts)
+
+
+def fingerprint(model: Model) -> str:
+    """SHA-256 of all that the model computes with."""
+    header = {"spec": asdict(model.spec), "coding": asdict(model.coding), "labels": model.labels}
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for array in (model.D, model.W):
+        digest.update(str((array.dtype.str, array.shape)).encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def sign(manifest: bytes, private_key: bytes) -> bytes:
+    """An Ed25519 signature (64 bytes) with a private key (PEM)."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(private_key, password=None)
+    except (ValueError, TypeError):  # no key, or one behind a password
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise UsageError("The key to sign with is no Ed25519 private key.", "Make one with `edge-export keygen`.")
+    return key.sign(kits.signed_message(manifest))
+
+
+def write_keys(path: Path) -> Path:
+    """A new key pair: the private half at `path`, for the workstation alone, the public half beside it, for the devices."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    public_path = path.with_name(f"{path.name}.pub")
+    for existing in (path, public_path):
+        if existing.exists():
+            raise UsageError(
+                f"{existing} exists, and kits may be signed with it.", "Choose another name, or move the old key away first."
+            )
+    key = Ed25519PrivateKey.generate()
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    try:
+        write_atomically(path, private)
+        write_atomically(public_path, public, mode=0o644)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}).", "Choose another place.") from None
+    return public_path

@@ -1,0 +1,148 @@
+"""Does a kit compute what the trainer computes? The graph in onnxruntime against the NumPy coder, face by face.
+
+The NumPy side uses nothing but the kit's weights and manifest: the features of edge.preprocess, the coder of trainer.coding.
+With the model at hand it is also compared with the model itself, whose dictionary was not folded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edge.errors import GalleryError, KitError, ParityError
+from edge.kit import Kit
+from edge.preprocess import BLANK, FeatureSpec, features
+from edge.recognize import Recognizer
+from export.calibrate import non_faces
+from export.graph import CONTRAST, Factors
+from export.kit import fingerprint
+from trainer.coding import Coding, code_by_factors, unexplained
+from trainer.gallery import Gallery
+from trainer.model import Model
+from trainer.prox import Array
+
+SCORE_DIFFERENCE = 1e-4
+OUTPUT_DIFFERENCE = 1e-3  # of confidence and the like, which divide by small numbers
+ROUNDING = 1e-6
+CHUNK = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parity:
+    """How far the graph is from NumPy on some crops."""
+
+    crops: str
+    """Which crops."""
+    number: int
+    score_difference: float
+    """Largest absolute difference of a score."""
+    output_difference: float
+    """The same of the other outputs."""
+    other_labels: int
+    """Faces whose label differs."""
+    accuracy: float | None = None
+    """Through the kit, where it is known who is shown."""
+
+    @property
+    def holds(self) -> bool:
+        close = self.score_difference < SCORE_DIFFERENCE and self.output_difference < OUTPUT_DIFFERENCE
+        return close and self.other_labels == 0
+
+
+def verify(kit: Kit, faces: Gallery | None = None, model: Model | None = None) -> list[Parity]:
+    """Parity on random crops, on real `faces`, and on those of the `model` that the kit was built from.
+
+    Raises ParityError where it does not hold.
+    """
+    recognizer = Recognizer(kit)
+    reference = Reference(kit)
+    found = [_compare(recognizer, reference, non_faces(kit.manifest.size, number=8, seed=1), "random")]
+    if faces is not None:
+        if faces.images.shape[1:] != kit.manifest.size:
+            wanted = "x".join(map(str, kit.manifest.size))
+            raise GalleryError(f"The faces to compare on are not {wanted}.", "Crop them as the training photos were.")
+        found.append(_compare(recognizer, reference, faces.images, "given", faces.labels))
+    if model is not None:
+        if kit.manifest.model["sha256"] != fingerprint(model):
+            raise ParityError("The kit was not built from this model.", "Pass the model that it was built from.")
+        names = np.array(model.labels)[model.crop_people]
+        found.append(_compare(recognizer, reference, model.crops, "training", names))
+        if kit.manifest.precision == "fp32":
+            unfolded = Unfolded(model, reference.coding)
+            found.append(_compare(recognizer, unfolded, model.crops, "training, unfolded", names))
+    for parity in found:
+        if not parity.holds:
+            raise ParityError(
+                f"On {parity.number} {parity.crops} crops the graph differs from NumPy: {parity.other_labels} other labels, "
+                f"scores by up to {parity.score_difference:.1e}, other outputs by up to {parity.output_difference:.1e}.",
+                "Do not use this kit: build it again, with another onnxruntime or precision.",
+            )
+    return found
+
+
+class Reference:
+    """The NumPy coder with a kit's weights."""
+
+    def __init__(self, kit: Kit) -> None:
+        try:
+            self.spec, self.coding = FeatureSpec(**kit.manifest.features), Coding(**kit.manifest.coding)
+            self.factors = Factors.stored_in(kit.recognizer)
+        except (TypeError, ValueError, KeyError):
+            raise KitError("The kit's manifest and graph do not fit together.", "Build the kit again.") from None
+
+    def outputs(self, crops: Array) -> dict[str, Array]:
+        x = features(crops, self.spec).T
+        U, s, B = self.factors.U, self.factors.s, self.factors.B
+        c, w = U.T @ x, code_by_factors(U, s, x, self.coding)
+        error = c - s[:, None] * w
+        scores = (B @ w).T
+        top = np.sort(scores, axis=1)[:, ::-1]
+        visible = np.ptp(crops.reshape(len(crops), -1).astype(np.float32), axis=1) > CONTRAST
+        certainty = visible / np.maximum(np.linalg.norm(scores, axis=1), BLANK)
+        return {
+            "scores": scores,
+            "label": scores.argmax(axis=1),
+            "confidence": top[:, 0] * certainty,
+            "margin": (top[:, 0] - top[:, 1]) * certainty,
+            "code_norm": np.linalg.norm(w, axis=0),
+            "residual": np.sqrt(unexplained(x, c) + np.sum(error * error, axis=0)),
+        }
+
+
+class Unfolded:
+    """The model as the trainer uses it, with the kit's number of iterations."""
+
+    def __init__(self, model: Model, coding: Coding) -> None:
+        self.model = replace(model, coding=coding)
+
+    def outputs(self, crops: Array) -> dict[str, Array]:
+        scores = self.model.scores(crops)
+        return {"scores": scores, "label": scores.argmax(axis=1)}
+
+
+def _compare(
+    recognizer: Recognizer, reference: Reference | Unfolded, crops: Array, name: str, people: Array | None = None
+) -> Parity:
+    differences: dict[str, float] = {}
+    labels: list[Array] = []
+    other_labels = 0
+    for start in range(0, len(crops), CHUNK):
+        graph, wanted = (side.outputs(crops[start : start + CHUNK]) for side in (recognizer, reference))
+        labels.append(graph["label"])
+        # Where the best two are level to the last bit, as on a crop that shows nothing, either may come first.
+        best, found = (wanted["scores"][np.arange(len(labels[-1])), label] for label in (wanted.pop("label"), labels[-1]))
+        other_labels += int(np.sum(best - found > ROUNDING))
+        for output, values in wanted.items():
+            # What is not a number is as wrong as can be.
+            largest = np.nan_to_num(np.abs(graph[output] - values), nan=np.inf).max()
+            differences[output] = max(differences.get(output, 0.0), float(largest))
+    names = np.array(recognizer.kit.manifest.labels)
+    return Parity(
+        crops=name,
+        number=len(crops),
+        score_difference=differences.pop("scores"),
+        output_difference=max(differences.values(), default=0.0),
+        other_labels=other_labels,
+        accuracy=None if people is None else float(np.mean(names[np.concatenate(labels)] == people)),
+    )
