@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # for tests.oracle, which is no part of the installed packages
 
+import bench_recognizer  # noqa: E402
 import bench_scaling  # noqa: E402
 import bench_solver  # noqa: E402
 import typer  # noqa: E402
@@ -31,6 +32,7 @@ class Part(NamedTuple):
 PARTS = {
     "solver": Part(bench_solver.measure, bench_solver.table),
     "scaling": Part(bench_scaling.measure, bench_scaling.table),
+    "recognizer": Part(bench_recognizer.measure, bench_recognizer.table),
 }
 DATA = Path(os.environ.get("LCLRR_DATA", ROOT.parent / "shared" / "data"))
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
