@@ -32,6 +32,7 @@ FACES = 1024  # one of them is just less than 0.1 points
 HARD_ENOUGH = 0.97  # accuracy: that of a good model on the occluded faces of AR
 HARDNESSES = (0.25, 0.5, 0.75, 1, 1.0625, 1.125, 1.25, 1.5, 2)  # 1.25: all made harder, a quarter of them twice
 AGREEMENT = 0.995
+STEADY = 3
 ACCURACY_SHIFT = 0.001
 LOSS = 0.002  # of accuracy, that a precision may cost
 LONGEST = {"l1": 20, "l21": 10}
@@ -123,7 +124,8 @@ def choose(
     model: Model, factors: Factors, faces: Faces, iterations: int | None = None, report: Callable[[str], None] = lambda _: None
 ) -> Choice:
     """The smallest number of iterations at which at least 99.5 % of the faces keep the label of the converged coder, and
-    accuracy moves by less than 0.1 points. For l1, of several schedules of the penalty the one that gets there first is taken.
+    accuracy moves by less than 0.1 points, as they do with one and two more. For l1, of several schedules of the penalty the
+    one that gets there first is taken.
 
     With `iterations` the number is fixed, and the schedule that agrees best at it is taken.
     """
@@ -153,10 +155,11 @@ def choose(
     own = replace(model.coding, iterations=iterations or LONGEST[model.coding.kind])
     found = [choice(own)]
     if own.kind == "l1":
-        # No schedule is followed for longer than the best so far has needed.
+        # No schedule is followed for much longer than the best so far has needed.
         for mu0, rho in SCHEDULES:
-            shortest = min(len(found[-1].rows), *(option.coding.iterations for option in found))
-            found.append(choice(replace(own, mu0=mu0, rho=rho, relaxation=RELAXATION, iterations=shortest)))
+            shortest = min(option.coding.iterations for option in found) + STEADY
+            length = iterations or min(shortest, own.iterations)
+            found.append(choice(replace(own, mu0=mu0, rho=rho, relaxation=RELAXATION, iterations=length)))
         if min(option.coding.iterations for option in found) == NEVER:
             mu0, rho, longest = SLOW
             found.append(choice(replace(own, mu0=mu0, rho=rho, relaxation=RELAXATION, iterations=longest)))
@@ -175,10 +178,9 @@ def _preference(choice: Choice) -> tuple[int, float]:
 
 
 def _enough(rows: list[Row], converged_accuracy: float) -> int | None:
-    for row in rows:
-        if row.agreement >= AGREEMENT and abs(row.accuracy - converged_accuracy) < ACCURACY_SHIFT:
-            return row.iterations
-    return None
+    """The first row that is good enough, as are the next ones: among many schedules a single one would be luck."""
+    good = [row.agreement >= AGREEMENT and abs(row.accuracy - converged_accuracy) < ACCURACY_SHIFT for row in rows]
+    return next((row.iterations for i, row in enumerate(rows) if all(good[i : i + STEADY])), None)
 
 
 def converged(coding: Coding) -> Coding:

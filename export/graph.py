@@ -72,13 +72,12 @@ def build(factors: Factors, spec: FeatureSpec, coding: Coding, precision: Precis
     g.weight("U", factors.U, precision)
     g.weight("B", factors.B, precision)
     s = g.constant("s", factors.s[None])
-    # c = x @ U
-    c = g("MatMul", [x, "U"], "c")
-    w = _l21(g, x, c, s, factors, coding) if coding.kind == "l21" else _l1(g, x, c, s, factors, coding)
+    c, outside = _project(g, x, factors)
+    w = _l21(g, c, outside, s, factors, coding) if coding.kind == "l21" else _l1(g, x, c, s, factors, coding)
 
     # error = c - s * w;  residual = sqrt(outside + sum(error**2))
     error = g("Sub", [c, g("Mul", [s, w], "s_w")], "error")
-    g("Sqrt", [g("Add", [_outside(g, x, c), g.sum_squares(error, "error_squared")], "residual_squared")], "residual_column")
+    g("Sqrt", [g("Add", [outside, g.sum_squares(error, "error_squared")], "residual_squared")], "residual_column")
     g("Reshape", ["residual_column", g.constant("flat", np.array([-1], np.int64))], "residual")
     # code_norm = norm(w), which is that of z = V w
     g("ReduceL2", [w], "code_norm", axes=[1], keepdims=0)
@@ -169,16 +168,24 @@ def _unit_scale(g: _Graph, rows: str) -> tuple[str, str]:
     return g("Div", [present, g("Max", [length, blank], f"{rows}_divisor")], f"{rows}_scale"), present
 
 
-def _outside(g: _Graph, x: str, c: str) -> str:
-    """|x - U U'x|^2 (N,1): what no code can explain."""
-    if "outside" not in g.known:
-        # outside = maximum(sum(x**2) - sum(c**2), ROUNDING * eps)
-        difference = g("Sub", [g.sum_squares(x, "x_squared"), g.sum_squares(c, "c_squared")], "difference")
-        g("Max", [difference, g.scalar("rounding", ROUNDING * EPS)], "outside")
-    return "outside"
+def _project(g: _Graph, x: str, factors: Factors) -> tuple[str, str]:
+    """c (N,r) and outside (N,1): trainer.coding.project."""
+    # u = U[:, argmax(s)]
+    column = g.constant("leading", np.array([np.argmax(factors.s)], np.int64))
+    u = g("Gather", ["U", column], "u", axis=1)
+    u_row = g("Reshape", [u, g.constant("row", np.array([1, -1], np.int64))], "u_row")
+    # share = x @ u;  rest = x - outer(share, u);  c = rest @ U
+    share = g("MatMul", [x, u], "share")
+    rest = g("Sub", [x, g("Mul", [share, u_row], "share_u")], "rest")
+    c = g("MatMul", [rest, "U"], "c_of_rest")
+    # outside = maximum(sum(rest**2) - sum(c**2), ROUNDING * eps)
+    difference = g("Sub", [g.sum_squares(rest, "rest_squared"), g.sum_squares(c, "c_squared")], "difference")
+    outside = g("Max", [difference, g.scalar("rounding", ROUNDING * EPS)], "outside")
+    # c += outer(share, u @ U), of which the second is constant
+    return g("Add", [c, g("Mul", [share, g("MatMul", [u_row, "U"], "Uu")], "share_Uu")], "c"), outside
 
 
-def _l21(g: _Graph, x: str, c: str, s: str, factors: Factors, coding: Coding) -> str:
+def _l21(g: _Graph, c: str, outside: str, s: str, factors: Factors, coding: Coding) -> str:
     """w (N,r): trainer.coding._l21."""
     s2 = factors.s[None] ** 2
     s_squared = g.constant("s_squared", s2)
@@ -193,7 +200,7 @@ def _l21(g: _Graph, x: str, c: str, s: str, factors: Factors, coding: Coding) ->
             w = g("Div", [s_c, g("Add", [s_squared, f"tau_{k}"], f"ridge_{k}")], f"w_{k}")
             error = g("Sub", [c, g("Mul", [s, w], f"s_w_{k}")], f"error_{k}")
         # tau = sqrt(outside + sum(error**2)) / maximum(lam * norm(w), tiny)
-        total = g("Add", [_outside(g, x, c), g.sum_squares(error, f"error_{k}_squared")], f"residual_{k}_squared")
+        total = g("Add", [outside, g.sum_squares(error, f"error_{k}_squared")], f"residual_{k}_squared")
         norm = g("ReduceL2", [w], f"w_{k}_norm", axes=[1], keepdims=1)
         weight = g("Max", [g("Mul", [norm, g.scalar("lam", coding.lam)], f"lam_w_{k}"), g.scalar("tiny", TINY)], f"weight_{k}")
         g("Div", [g("Sqrt", [total], f"residual_{k}"), weight], f"tau_{k + 1}")
@@ -260,10 +267,6 @@ class _Graph:
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: dict[str, Array] = {}
-
-    @property
-    def known(self) -> set[str]:
-        return {name for node in self.nodes for name in node.output} | set(self.constants)
 
     def __call__(self, operator: str, inputs: Sequence[str], output: str | list[str], **attributes: Any) -> str:
         outputs = [output] if isinstance(output, str) else output

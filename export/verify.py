@@ -17,7 +17,7 @@ from edge.recognize import Recognizer
 from export.calibrate import non_faces
 from export.graph import CONTRAST, Factors
 from export.kit import fingerprint
-from trainer.coding import Coding, code_by_factors, unexplained
+from trainer.coding import Coding, code_by_factors, project
 from trainer.gallery import Gallery
 from trainer.model import Model
 from trainer.prox import Array
@@ -94,7 +94,8 @@ class Reference:
     def outputs(self, crops: Array) -> dict[str, Array]:
         x = features(crops, self.spec).T
         U, s, B = self.factors.U, self.factors.s, self.factors.B
-        c, w = U.T @ x, code_by_factors(U, s, x, self.coding)
+        w = code_by_factors(U, s, x, self.coding)
+        c, outside = project(U, s, x)
         error = c - s[:, None] * w
         scores = (B @ w).T
         top = np.sort(scores, axis=1)[:, ::-1]
@@ -106,7 +107,7 @@ class Reference:
             "confidence": top[:, 0] * certainty,
             "margin": (top[:, 0] - top[:, 1]) * certainty,
             "code_norm": np.linalg.norm(w, axis=0),
-            "residual": np.sqrt(unexplained(x, c) + np.sum(error * error, axis=0)),
+            "residual": np.sqrt(outside + np.sum(error * error, axis=0)),
         }
 
 

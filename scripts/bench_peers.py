@@ -15,7 +15,7 @@ from typing import Any
 
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
 
-import numpy as np  # noqa: E402
+import numpy as np
 
 RUNS = 60
 
@@ -36,14 +36,13 @@ def with_opencv(path: Path) -> dict[str, float]:
     import cv2
 
     cv2.setNumThreads(1)
-    cv2.setLogLevel(0)
     recognizer = cv2.FaceRecognizerSF.create(str(path), "")
     face = np.random.default_rng(0).integers(0, 256, (112, 112, 3), np.uint8)
     return timed(lambda: recognizer.feature(face))
 
 
 def with_onnxruntime(path: Path) -> dict[str, float]:
-    """Its weights are listed as inputs as well, which keeps the runtime from folding them: taken off that list, it is quicker."""
+    """Its weights are listed as inputs too, which keeps the runtime from folding them: off that list, it is quicker."""
     import onnx
     import onnxruntime as ort
 
@@ -60,7 +59,7 @@ def with_onnxruntime(path: Path) -> dict[str, float]:
 
 
 def with_dlib(path: Path) -> dict[str, float]:
-    import dlib
+    import dlib  # type: ignore[import-not-found]
 
     model = dlib.face_recognition_model_v1(str(path))
     face = np.random.default_rng(0).integers(0, 256, (150, 150, 3), np.uint8)

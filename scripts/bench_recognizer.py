@@ -1,14 +1,13 @@
 """The recogniser of 100 people, one face at a time with one thread: against the floor, and against what others use.
 
-The floor is one float32 product of a vector with a matrix of U's size: no coder that looks at the whole dictionary is quicker. The
-ratios to it are medians over rounds in which floor and kits take turns, so that a busy machine slows all of them alike.
+The floor is one float32 product of a vector with a matrix of U's size: no coder that looks at the whole dictionary is quicker.
+The ratios to it are medians over rounds in which floor and kits take turns, so that a busy machine slows all of them alike.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,25 +67,24 @@ def measure(data: Path, say: Callable[[str], None]) -> dict[str, Any]:
         say(f"{error} The kits are measured without a detector.")
         yunet = None
 
-    def kit_of(kind: str, coding: str, precision: Any = "fp32") -> tuple[Model, kits.Kit]:
-        say(f"recognizer: {kind}, {coding}, {precision} ...")
-        gallery = Gallery(images=images[train], labels=names[train], sources=tuple(map(str, train)))
-        model = fit(gallery, cell.spec(kind), {"coding": coding, **tuned_parameters(cell, kind)})
-        return model, kits.parse(building.build(model, precision=precision, detector=yunet, allow_loss=True).kit)
-
     result: dict[str, Any] = {"kits": {}}
     recognizers: dict[str, Recognizer] = {}
-    shape = (0, 0)
-    for coding in ("l21", "l1"):
-        for precision in PRECISIONS if coding == "l21" else PRECISIONS[:1]:
-            model, kit = kit_of("both", coding, precision)
+    for kind, coding, precisions in (
+        ("both", "l21", PRECISIONS),
+        ("both", "l1", PRECISIONS[:1]),
+        ("pixels", "l21", PRECISIONS),
+    ):
+        say(f"recognizer: training on {kind}, {coding} ...")
+        gallery = Gallery(images=images[train], labels=names[train], sources=tuple(map(str, train)))
+        model = fit(gallery, cell.spec(kind), {"coding": coding, **tuned_parameters(cell, kind)})
+        if kind == "both":
             shape = Factors.of(model).U.shape
-            recognizers[f"both {coding} {precision}"] = Recognizer(kit)
-            result["kits"][f"both {coding} {precision}"] = _facts(kit, model, images[test], names[test])
-    for precision in PRECISIONS:
-        model, kit = kit_of("pixels", "l21", precision)
-        recognizers[f"pixels l21 {precision}"] = Recognizer(kit)
-        result["kits"][f"pixels l21 {precision}"] = _facts(kit, model, images[test], names[test])
+        for precision in precisions:
+            say(f"recognizer: building {kind}, {coding}, {precision} ...")
+            built = building.build(model, precision=precision, detector=yunet, allow_loss=True)
+            kit = kits.parse(built.kit)
+            recognizers[f"{kind} {coding} {precision}"] = Recognizer(kit)
+            result["kits"][f"{kind} {coding} {precision}"] = _facts(kit, model, images[test], names[test])
     say("recognizer: timing ...")
     result["floor"] = {"shape": list(shape), **_race(recognizers, shape, images[test], result["kits"])}
     result["peers"] = _peers(say)
@@ -112,8 +111,7 @@ def _race(
     rng = np.random.default_rng(0)
     matrix, vector = (rng.standard_normal(size).astype(np.float32) for size in (shape, shape[0]))
     runners: dict[str, Callable[[], Any]] = {"floor": lambda: vector @ matrix}
-    for name, recognizer in recognizers.items():
-        runners[name] = lambda recognizer=recognizer: recognizer.outputs(crops[:1])
+    runners |= {name: partial(recognizer.outputs, crops[:1]) for name, recognizer in recognizers.items()}
     taken: dict[str, list[list[float]]] = {name: [] for name in runners}
     with threadpool_limits(1):
         for _ in range(ROUNDS):
@@ -176,8 +174,8 @@ def _take(python: Path, package: str, file: str, sha256: str, target: Path) -> b
 
 
 def _pip(python: Path, *words: str) -> bool:
-    command = [python, "-m", "pip", words[0], "--quiet", "--disable-pip-version-check", "--no-input", *words[1:]]
-    return subprocess.run(command, capture_output=True, env=os.environ | {"PIP_PREFER_BINARY": "1"}).returncode == 0
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-input", "--prefer-binary"]
+    return subprocess.run([str(python), "-m", "pip", words[0], *quiet, *words[1:]], capture_output=True).returncode == 0
 
 
 def table(result: dict[str, Any]) -> str:

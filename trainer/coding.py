@@ -147,8 +147,7 @@ def _l1(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None 
 def _l21(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None = None) -> Array:
     """The l21 optimum is a ridge solution w = s c/(s^2 + tau) whose tau is the fixed point of |x - Dz|/(lam |w|)."""
     tiny = np.finfo(X.dtype).tiny
-    c = U.T @ X
-    outside = unexplained(X, c)
+    c, outside = project(U, s, X)
     s_ = s[:, None]
     tau = np.full(X.shape[1], 1e-2, X.dtype)
     for k in range(coding.iterations):
@@ -161,7 +160,18 @@ def _l21(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None
     return s_ * c / (s_ * s_ + tau)
 
 
-def unexplained(X: Array, c: Array) -> Array:
-    """|x - UU'x|^2 of each face (n,), c = U'X: what no code can explain. Small ones are only rounding."""
-    of_face, of_part = (np.einsum("ij,ij->j", A, A, dtype=np.float64) for A in (X, c))
-    return np.maximum(of_face - of_part, ROUNDING * np.finfo(X.dtype).eps).astype(X.dtype)
+def project(U: Array, s: Array, X: Array) -> tuple[Array, Array]:
+    """c = U'X (r,n), and |x - Uc|^2 of each face (n,): what no code can explain.
+
+    That is |x|^2 - |c|^2, a small difference of large numbers, which are large because of the leading direction that all faces
+    share. So that is taken off first, and returned to c in the end.
+    """
+    if len(s) == 0:
+        return np.zeros((0, X.shape[1]), X.dtype), np.einsum("ij,ij->j", X, X)
+    u = U[:, np.argmax(s)]
+    share = u @ X
+    rest = X - np.outer(u, share)
+    c = U.T @ rest
+    of_rest, of_part = (np.einsum("ij,ij->j", A, A, dtype=np.float64) for A in (rest, c))
+    c += np.outer(U.T @ u, share)
+    return c, np.maximum(of_rest - of_part, ROUNDING * np.finfo(X.dtype).eps).astype(X.dtype)

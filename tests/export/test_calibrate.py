@@ -1,0 +1,149 @@
+"""The exporter's choices follow from what it measured, and from nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edge.errors import GalleryError, ParameterError, PrecisionLossError, UsageError
+from edge.kit import parse
+from export import build as building
+from export import calibrate, graph
+from export.calibrate import ACCURACY_SHIFT, AGREEMENT, Faces
+from export.graph import Factors
+from tests.export import doors
+from trainer.gallery import Gallery
+
+CODINGS = ("l1", "l21")
+
+
+def held_out() -> Gallery:
+    images, names = doors.held_out()
+    return Gallery(images=images, labels=names, sources=tuple(map(str, range(len(images)))))
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_the_smallest_number_that_serves_is_chosen(coding: str) -> None:
+    model = doors.model("both", coding)
+    faces = calibrate.hardened(model)
+    choice = calibrate.choose(model, Factors.of(model), faces)
+
+    def serves(row: calibrate.Row) -> bool:
+        return row.agreement >= AGREEMENT and abs(row.accuracy - choice.converged_accuracy) < ACCURACY_SHIFT
+
+    def steady(first: int) -> bool:
+        return all(map(serves, choice.rows[first : first + calibrate.STEADY]))
+
+    assert choice.row.iterations == choice.coding.iterations
+    assert steady(choice.coding.iterations - 1)
+    assert not any(steady(first) for first in range(choice.coding.iterations - 1))
+    assert choice.faces == len(faces.crops)
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_the_table_is_that_of_the_graph(coding: str) -> None:
+    """What NumPy counted while choosing, the exported graph shows too."""
+    model = doors.model("both", coding)
+    faces = calibrate.hardened(model)
+    choice = calibrate.choose(model, Factors.of(model), faces, iterations=3)
+    assert choice.coding.iterations == 3
+    built = graph.build(Factors.of(model), model.spec, choice.coding)
+    assert calibrate.accuracy(built, faces) == pytest.approx(choice.row.accuracy, abs=1.5 / len(faces.crops))
+
+
+def test_a_rule_that_nothing_meets_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = doors.model("both", "l1")
+    monkeypatch.setattr(calibrate, "AGREEMENT", 1.1)
+    with pytest.raises(UsageError, match="--iterations"):
+        calibrate.choose(model, Factors.of(model), calibrate.hardened(model, limit=32))
+
+
+@pytest.mark.parametrize("wanted", [0.96, 1.0])
+def test_calibration_faces_are_as_hard_as_wanted(wanted: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "HARD_ENOUGH", wanted)
+    model = doors.model("pixels", "l21")
+    faces = calibrate.hardened(model)
+    assert len(faces.crops) == 4 * len(model.crops)
+    right = np.mean(model.scores(faces.crops).argmax(axis=1) == faces.people)
+    assert abs(right - wanted) < 0.02
+    again = calibrate.hardened(model)
+    np.testing.assert_array_equal(faces.crops, again.crops)
+    assert len(calibrate.hardened(model, limit=10).crops) == 10
+
+
+def test_held_out_faces_must_fit() -> None:
+    model = doors.model("both", "l1")
+    faces = calibrate.held_out(model, held_out())
+    assert (np.array(model.labels)[faces.people] == held_out().labels).all()
+    strangers = replace(held_out(), labels=np.array(["x"] * len(held_out().labels)))
+    with pytest.raises(GalleryError, match="nobody whom the model knows"):
+        calibrate.held_out(model, strangers)
+    with pytest.raises(GalleryError, match="24x20"):
+        calibrate.held_out(model, replace(held_out(), images=held_out().images[:, :10]))
+
+
+def test_loss_of_precision_is_measured_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = doors.model("both", "l21")
+    with monkeypatch.context() as patched:
+        # Weights in one bit: what int8 would be if it were bad.
+        patched.setattr(graph._Graph, "weight", one_bit)
+        with pytest.raises(PrecisionLossError, match="int8 costs"):
+            building.build(model, precision="int8", data=held_out())
+    built = building.build(model, precision="int8", data=held_out())
+    assert abs(built.accuracies["fp32"] - built.accuracies["int8"]) <= 0.05
+    assert parse(built.kit).manifest.precision == "int8"
+
+
+def one_bit(self: graph._Graph, name: str, value: np.ndarray, precision: str) -> None:
+    self.constant(name, value if precision == "fp32" else np.sign(value) * np.abs(value).mean())
+
+
+def test_a_loss_may_be_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "LOSS", -1.0)  # nothing is good enough
+    model = doors.model("both", "l21")
+    with pytest.raises(PrecisionLossError):
+        building.build(model, precision="fp16")
+    building.build(model, precision="fp16", allow_loss=True)
+
+
+def test_nothing_that_is_no_face_passes_the_thresholds() -> None:
+    model = doors.model("both", "l1")
+    built = graph.build(Factors.of(model), model.spec, model.coding)
+    limits, passed = calibrate.thresholds(built, calibrate.hardened(model))
+    assert limits.provisional
+    assert passed["faces_passed"] > 0.3
+    assert passed["non_faces_passed"] == 0
+
+
+def test_where_noise_cannot_be_told_nobody_is_let_in() -> None:
+    """A threshold that noise passes is none: with one that nothing passes the kit is useless, but not dangerous."""
+    model = doors.model("pixels", "l21")
+    factors = Factors.of(model)
+    always = np.abs(factors.B).max() * np.sign(factors.U.sum(axis=0))  # whoever comes, it is the first
+    flat = replace(factors, B=np.outer([1, 0, 0, 0], always).astype(np.float32))
+    built = graph.build(flat, model.spec, model.coding)
+    everything = Faces(crops=calibrate.non_faces(doors.SIZE, number=20), people=np.zeros(160, int))
+    limits, passed = calibrate.thresholds(built, everything)
+    assert limits.confidence > 1
+    assert passed["faces_passed"] == 0
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_the_same_model_gives_the_same_kit(coding: str) -> None:
+    model = doors.model("both", coding)
+    assert building.build(model).kit == building.build(replace(model)).kit
+
+
+def test_batch_coding_is_not_for_a_device() -> None:
+    model = doors.model("both", "l1")
+    with pytest.raises(UsageError, match="one face at a time"):
+        building.build(replace(model, coding=replace(model.coding, kind="batch")))
+
+
+def test_relaxation_has_bounds() -> None:
+    coding = doors.model("both", "l1").coding
+    for value in (0.5, 2.0):
+        with pytest.raises(ParameterError):
+            replace(coding, relaxation=value)

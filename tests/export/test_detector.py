@@ -1,0 +1,55 @@
+"""The detector in a kit is the one that was pinned, wherever it came from."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from edge import kit as kits
+from edge.errors import UsageError
+from export import detector
+from tests.export import doors
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and no way to PyPI."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    return tmp_path / "lclrr-edge" / detector.FILE
+
+
+def test_without_it_there_is_a_next_step(cache: Path) -> None:
+    with pytest.raises(UsageError, match="--detector none"):
+        detector.yunet()
+    assert not cache.exists()
+
+
+def test_another_file_in_its_place_is_not_taken(cache: Path) -> None:
+    cache.parent.mkdir()
+    cache.write_bytes(b"something else")
+    with pytest.raises(UsageError):
+        detector.yunet()
+
+
+def test_the_cache_is_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.parent.mkdir()
+    cache.write_bytes(b"a detector")
+    monkeypatch.setattr(detector, "SHA256", hashlib.sha256(b"a detector").hexdigest())
+    assert detector.yunet() == b"a detector"
+
+
+def test_a_kit_carries_it_with_its_licence() -> None:
+    try:
+        data = detector.yunet()
+    except UsageError as error:
+        pytest.skip(str(error))
+    assert hashlib.sha256(data).hexdigest() == detector.SHA256
+    kit = kits.parse(doors.kit(detector=data))
+    assert kit.detector == data
+    assert "Shenzhen" in kit.licenses[kits.DETECTOR_LICENSE]
+    assert "MIT License" in kit.licenses[kits.DETECTOR_LICENSE]
