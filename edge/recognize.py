@@ -44,7 +44,8 @@ class Recognizer:
 
     def __init__(self, kit: Kit, *, threads: int = 1) -> None:
         self.kit = kit
-        self._session = session(kit.recognizer, kits.RECOGNIZER, threads=threads)
+        pack = kit.manifest.coding.get("kind") != "l1"
+        self._session = session(kit.recognizer, kits.RECOGNIZER, threads=threads, pack=pack)
         _refuse_other_shapes(self._session, kit)
 
     @classmethod

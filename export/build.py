@@ -127,11 +127,10 @@ def bare(model: Model, precision: Precision, iterations: int | None) -> bytes:
 def _timings(model: Model, factors: Factors, choice: Choice, precision: Precision) -> dict[int, float]:
     chosen, last = choice.coding.iterations, len(choice.rows)
     shown = sorted({k for k in (1, 2, 4, 8, 12, 20, chosen - 1, chosen, chosen + 1) if 1 <= k <= last})
+    codings = [replace(choice.coding, iterations=k) for k in shown]
     return {
-        k: calibrate.microseconds(
-            graph.build(factors, model.spec, replace(choice.coding, iterations=k), precision), model.crops[0]
-        )
-        for k in shown
+        coding.iterations: calibrate.microseconds(graph.build(factors, model.spec, coding, precision), coding, model.crops[0])
+        for coding in codings
     }
 
 
