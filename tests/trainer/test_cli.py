@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -131,11 +130,17 @@ def test_the_old_model_survives_a_failed_training(trainer: Call, photos: Path, t
 
 def test_ctrl_c_is_clean(tmp_path: Path) -> None:
     data = file_of("yaleb_96x84.npz")
-    words = ["fit", str(data), "--schedule", "paper", "-o", str(tmp_path / "m.npz")]
+    program = "from trainer import cli; print('ready', flush=True); cli.main()"
     process = subprocess.Popen(
-        [sys.executable, "-m", "trainer.cli", *words], stderr=subprocess.PIPE, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+        [sys.executable, "-c", program, "fit", str(data), "--schedule", "paper", "-o", str(tmp_path / "m.npz")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A job in the background of a shell has Ctrl-C switched off, and its children with it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    time.sleep(4)  # long enough to have started, far too short to end
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    time.sleep(1)  # into the work, which takes minutes
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
