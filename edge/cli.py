@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -21,19 +20,7 @@ from edge.recognize import Recognizer
 SCHEMA = 1
 PLACES = (Path("door.kit"), Path("/etc/lclrr-edge/door.kit"))
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Recognise people with a kit that `edge-export build` made.",
-)
-
-
-@app.callback(invoke_without_command=True)
-def about(show_version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
-    if show_version:
-        typer.echo(f"lclrr-edge {version('lclrr-edge')}")
-        raise typer.Exit
+app = console.new_app("Recognise people with a kit that `edge-export build` made.")
 
 
 @app.command()
@@ -48,7 +35,7 @@ def image(
         raise UsageError(
             "Finding faces in ordinary photographs comes with a later version.", "Crop the photos and pass --cropped."
         )
-    recognizer = Recognizer.load(find_kit(kit), public_key=_read(public_key))
+    recognizer = Recognizer.load(find_kit(kit), public_key=None if public_key is None else console.read_bytes(public_key))
     for file in files:
         crop = resize_crop(read_grey(file), recognizer.kit.manifest.size)
         (found,) = recognizer.recognize_crops(np.asarray(crop)[None])
@@ -64,15 +51,6 @@ def find_kit(given: Path | None) -> Path:
         if place.exists():
             return place
     raise KitError("There is no kit.", "Pass --kit FILE, set EDGE_KIT, or put door.kit into this folder.")
-
-
-def _read(file: Path | None) -> bytes | None:
-    if file is None:
-        return None
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{file} cannot be opened ({error.strerror}).", "Check the path.") from None
 
 
 def main() -> None:

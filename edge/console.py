@@ -5,11 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, NoReturn
 
 import typer
 
-from edge.errors import EXIT_INTERRUPTED, EdgeError
+from edge.errors import EXIT_INTERRUPTED, EdgeError, UsageError
+
+
+def new_app(help_text: str) -> typer.Typer:
+    """A command that shows its help when nothing is asked, and its version with --version."""
+    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=help_text)
+
+    @app.callback(invoke_without_command=True)
+    def about(show_version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+        if show_version:
+            typer.echo(f"lclrr-edge {version('lclrr-edge')}")
+            raise typer.Exit
+
+    return app
 
 
 def run(app: typer.Typer) -> NoReturn:
@@ -33,6 +48,13 @@ def run(app: typer.Typer) -> NoReturn:
 def leave(sentence: str, code: int) -> NoReturn:
     typer.echo(sentence, err=True)
     sys.exit(code)
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).", "Check the path.") from None
 
 
 def say(sentence: str) -> None:

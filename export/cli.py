@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,12 +23,7 @@ from export.verify import verify as verify_kit
 from trainer import gallery
 from trainer.model import Model
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Turn a trained model into the one file that a terminal needs.",
-)
+app = console.new_app("Turn a trained model into the one file that a terminal needs.")
 
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `trainer fit` wrote.")]
 KitFile = Annotated[Path, typer.Argument(metavar="KIT", help="A kit that `build` wrote.")]
@@ -37,13 +31,6 @@ Iterations = Annotated[int | None, typer.Option(min=1, max=1000, help="Iteration
 PrecisionOption = Annotated[Precision, typer.Option(help="How the weights are stored.")]
 Key = Annotated[Path | None, typer.Option("--key", help="Public key (.pub): the kit must be signed with it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-
-
-@app.callback(invoke_without_command=True)
-def about(show_version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
-    if show_version:
-        typer.echo(f"lclrr-edge {version('lclrr-edge')}")
-        raise typer.Exit
 
 
 @app.command()
@@ -59,7 +46,7 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Choose the iterations, build the graph, check it against the trainer, and write a kit."""
-    private_key = None if sign is None else _read(sign)
+    private_key = None if sign is None else console.read_bytes(sign)
     trained = Model.load(model)
     held_out = None if data is None else _gallery(data)
     yunet = detectors.yunet(console.say) if detector == "yunet" else None
@@ -187,7 +174,7 @@ def _table(found: dict[str, Any]) -> str:
 
 
 def _open(kit: Path, key: Path | None) -> Kit:
-    return kits.read(kit, None if key is None else _read(key))
+    return kits.read(kit, None if key is None else console.read_bytes(key))
 
 
 def _gallery(path: Path) -> gallery.Gallery:
@@ -195,13 +182,6 @@ def _gallery(path: Path) -> gallery.Gallery:
     for note in faces.notes:
         console.say(note)
     return faces
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}).", "Check the path.") from None
 
 
 def _write(path: Path, data: bytes) -> None:

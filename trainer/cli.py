@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,12 +26,7 @@ from trainer import tune as tuning
 from trainer.coding import Kind as CodingKind
 from trainer.solver import Step
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Learn to recognise people from photos: dictionary D and classifier W, on a workstation.",
-)
+app = console.new_app("Learn to recognise people from photos: dictionary D and classifier W, on a workstation.")
 
 DeviceCoding = Literal["l1", "l21"]
 Schedule = Literal["fast", "paper"]
@@ -54,13 +48,6 @@ Size = Annotated[str | None, typer.Option(metavar="HxW", help="Bring every face 
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave unusable photos out instead of refusing.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="BLAS threads (default: all cores).")]
-
-
-@app.callback(invoke_without_command=True)
-def about(show_version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
-    if show_version:
-        typer.echo(f"lclrr-edge {version('lclrr-edge')}")
-        raise typer.Exit
 
 
 @app.command()

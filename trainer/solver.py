@@ -6,8 +6,8 @@
     D (d,m)  dictionary                            E (d,n)  sample-specific error
     R (m,n)  locality weights                      Y1 (d,n), Y2, Y3 (m,n)  multipliers, mu  penalty, rho  its growth
 
-The updates are the paper's, in its order (E before L, which do not see each other); a transcription of them without any of what follows is kept beside the tests as the
-oracle. What makes this one fast, without changing a result:
+The updates are the paper's, in its order (E before L, which do not see each other); a transcription of them without any of
+what follows is kept beside the tests as the oracle. What makes this one fast, without changing a result:
 
 - Rotation. X = QX' with orthonormal Q. D, E and Y1 stay in span X and all norms of the problem ignore Q, so the loop runs on
   X' (min(d,n) rows), and only the stopping test, a largest entry, looks into pixel space, where it must.
