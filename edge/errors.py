@@ -7,6 +7,8 @@ Exit codes: 0 well; 2 usage and bad input on the workstation; 130 Ctrl-C; and fo
 20 no kit, or one that makes no sense    21 damaged              22 cut short       23 too large
 24 another format version                25 unsafe graph         26 unsigned        27 signed with another key
 28 signature cannot be checked here      29 graph and trainer disagree              30 precision costs too much
+and at the door
+31 no camera    32 nothing to find faces with    33 a door list that makes no sense    34 an address that cannot be served
 """
 
 from __future__ import annotations
@@ -113,3 +115,27 @@ class PrecisionLossError(EdgeError):
     """Weights of fewer bits that cost more accuracy than was allowed."""
 
     exit_code = 30
+
+
+class CameraError(EdgeError):
+    """A camera, video or folder that gives no pictures."""
+
+    exit_code = 31
+
+
+class DetectorMissingError(EdgeError):
+    """Nothing here finds faces: the kit has no detector, and OpenCV brings none."""
+
+    exit_code = 32
+
+
+class DoorListError(EdgeError):
+    """A door list that cannot be read, or that says something impossible."""
+
+    exit_code = 33
+
+
+class ListenError(EdgeError):
+    """An address that the preview cannot be served at."""
+
+    exit_code = 34
