@@ -1,0 +1,21 @@
+"""Face recognition for small devices: `Recognizer.load("door.kit").recognize(frame)`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edge.camera import open_camera
+    from edge.recognize import Recognition, Recognizer
+    from edge.terminal import Terminal
+
+__all__ = ["Recognition", "Recognizer", "Terminal", "open_camera"]
+_HOMES = {"Recognition": "recognize", "Recognizer": "recognize", "Terminal": "terminal", "open_camera": "camera"}
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded on first use: whoever needs only a part of the package, such as an error, does not wait for OpenCV."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'edge' has no attribute {name!r}")
+    return getattr(import_module(f"edge.{_HOMES[name]}"), name)

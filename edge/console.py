@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import re
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
 from edge.errors import EXIT_INTERRUPTED, EdgeError, UsageError
+from edge.events import Background, StreamClosed, _Lines, printable
+
+REPEAT_SECONDS = 10.0
+"""A warning is not repeated before: a fault that comes with each frame must not fill an SD card."""
 
 
 def new_app(help_text: str) -> typer.Typer:
@@ -60,6 +68,56 @@ def read_bytes(path: Path) -> bytes:
 def say(sentence: str) -> None:
     """For people: stdout is left to results."""
     typer.echo(sentence, err=True)
+
+
+class CalmHandler(logging.Handler):
+    """Each warning or error as one line, written by a thread of its own: a blocked stream delays nobody who logs.
+
+    Of a traceback only the error's kind is told, unless EDGE_DEBUG is 1. What differs by its numbers alone is a repetition.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(logging.WARNING)
+        self._told: dict[str, float] = {}
+        self._lines = Background(_Lines(stream).write, waiting=64, name="stderr")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line, now = self.format(record), time.monotonic()
+        kind = re.sub(r"[0-9]+", "0", line)
+        self._told = {told: when for told, when in self._told.items() if now - when < REPEAT_SECONDS}
+        if kind not in self._told:
+            self._told[kind] = now
+            with suppress(StreamClosed):
+                self._lines(line)
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{record.levelname.lower()}: {printable(record.getMessage().partition(chr(10))[0])}"
+        if record.exc_info and record.exc_info[0] is not None:
+            line += f" ({record.exc_info[0].__name__})"
+            if os.environ.get("EDGE_DEBUG") == "1":
+                line += "\n" + logging.Formatter().formatException(record.exc_info)
+        return line
+
+    def close(self) -> None:
+        self._lines.close(1.0)
+        super().close()
+
+
+@contextmanager
+def calm_logging() -> Iterator[None]:
+    """What libraries log, and what Python warns of, told calmly on stderr meanwhile."""
+    if sys.stderr is None:
+        yield
+        return
+    handler = CalmHandler(sys.stderr)
+    logging.getLogger().addHandler(handler)
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        handler.close()  # still in its place: what closing has to say must not go to a blocked stderr by another way
+        logging.getLogger().removeHandler(handler)
 
 
 class Progress:

@@ -9,6 +9,8 @@ Exit codes: 0 well; 2 usage and bad input on the workstation; 130 Ctrl-C; and fo
 28 signature cannot be checked here      29 graph and trainer disagree              30 precision costs too much
 and at the door
 31 no camera    32 nothing to find faces with    33 a door list that makes no sense    34 an address that cannot be served
+35 a face that is enrolled under another name    36 too few usable photos to enrol
+37 the doctor found something that will not work
 """
 
 from __future__ import annotations
@@ -139,3 +141,21 @@ class ListenError(EdgeError):
     """An address that the preview cannot be served at."""
 
     exit_code = 34
+
+
+class UnfitError(EdgeError):
+    """A device on which a door will not work, by the checks of `edge doctor`."""
+
+    exit_code = 37
+
+
+class AlreadyEnrolledError(EdgeError):
+    """A face that is enrolled under another name."""
+
+    exit_code = 35
+
+
+class TooFewPhotosError(EdgeError):
+    """Too few usable photos to enrol a person."""
+
+    exit_code = 36

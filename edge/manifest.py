@@ -10,6 +10,8 @@ from typing import Any
 
 from edge.errors import KitDamagedError, KitError, KitVersionError
 
+NO_ALIGNMENT, ALIGNMENT = "none", "five-points-1"
+
 FORMAT = 1
 KIND = "lclrr-edge kit"
 
@@ -24,6 +26,14 @@ class Thresholds:
     """At most this: the part of the face that the dictionary cannot explain."""
     provisional: bool
     """Whether they were set without having seen strangers: by what is no face at all."""
+    fpir: float = 1.0
+    """The share of strangers' faces that may be given a name, as far as it can be promised."""
+    fpir_low: float = 0.0
+    """The share that was measured lies, at 95 %, between this..."""
+    fpir_high: float = 1.0
+    """...and this."""
+    strangers: int = 0
+    """Photos of strangers that it was measured on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +44,8 @@ class Manifest:
     """The people, in the order of the scores."""
     crop: Mapping[str, int]
     """height and width of a crop, in pixels."""
+    alignment: str
+    """How crops are made: none (the photos were cropped), or five-points-1 (edge.preprocess.align)."""
     features: Mapping[str, Any]
     """The FeatureSpec that the graph computes."""
     coding: Mapping[str, Any]
@@ -90,12 +102,16 @@ class Manifest:
 
     def _is_sound(self) -> bool:
         limits = (self.thresholds.confidence, self.thresholds.residual)
+        rates = (self.thresholds.fpir, self.thresholds.fpir_low, self.thresholds.fpir_high)
         return (
             len(self.labels) >= 2
             and all(isinstance(label, str) and label for label in self.labels)
             and len(set(self.labels)) == len(self.labels)
+            and self.alignment in (NO_ALIGNMENT, ALIGNMENT)
             and all(type(length) is int and 1 <= length <= 4096 for length in self.size)
             and all(type(limit) is float and math.isfinite(limit) and limit > 0 for limit in limits)
+            and all(type(rate) is float and 0 <= rate <= 1 for rate in rates)
+            and type(self.thresholds.strangers) is int
             and type(self.thresholds.provisional) is bool
             and self.precision in ("fp32", "fp16", "int8")
             and all(

@@ -1,4 +1,4 @@
-"""One photo file to a grey image, upright: what the trainer learns from and the device recognises is read by the same code."""
+"""One photo file to an upright image: what the trainer learns from and the device recognises is read by the same code."""
 
 from __future__ import annotations
 
@@ -26,14 +26,22 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
         raise GalleryError(f"{path} cannot be used: {bad}.", "Replace it.") from None
 
 
-def to_8_bit(grey: NDArray[Any]) -> NDArray[np.uint8]:
-    if grey.dtype == np.uint16:
-        grey = (grey.astype(np.uint32) + 128) // 257  # 65535 = 255 * 257, rounded
-    return np.ascontiguousarray(grey, dtype=np.uint8)
+def read_colour(path: str | Path) -> NDArray[np.uint8]:
+    """One photo file as uint8 (H, W, 3), BGR: upright by its EXIF data, alpha dropped."""
+    try:
+        return to_8_bit(decode(Path(path), colour=True))
+    except PhotoError as bad:
+        raise GalleryError(f"{path} cannot be used: {bad}.", "Replace it.") from None
 
 
-def decode(path: Path) -> NDArray[Any]:
-    """Grey (H, W), uint8 or uint16, upright. The content decides the format, not the suffix."""
+def to_8_bit(image: NDArray[Any]) -> NDArray[np.uint8]:
+    if image.dtype == np.uint16:
+        image = (image.astype(np.uint32) + 128) // 257  # 65535 = 255 * 257, rounded
+    return np.ascontiguousarray(image, dtype=np.uint8)
+
+
+def decode(path: Path, *, colour: bool = False) -> NDArray[Any]:
+    """Grey (H, W), or BGR (H, W, 3); uint8 or uint16, upright. The content decides the format, not the suffix."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -57,6 +65,8 @@ def decode(path: Path) -> NDArray[Any]:
         raise PhotoError("neither 8 nor 16 bits deep")
     if is_webp:
         image = _upright(image, _webp_orientation(data))
+    if colour:
+        return image if image.ndim == 3 else cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
     return cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) if image.ndim == 3 else image
 
 

@@ -1,17 +1,24 @@
-"""A kit at work: grey crops in, names out. Thread-safe and silent; whatever is doubtful gets no name."""
+"""A kit at work: frames or grey crops in, names out. Thread-safe and silent; whatever is doubtful gets no name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from edge import detect
 from edge import kit as kits
+from edge.detect import Face, FaceFinder
 from edge.errors import KitError
 from edge.kit import Kit
+from edge.manifest import NO_ALIGNMENT
+from edge.preprocess import BLANK, align
+from edge.quality import Quality, QualityLimits, assess
 from edge.runtime import session
 
 OUTPUTS = ("scores", "label", "confidence", "margin", "code_norm", "residual")
@@ -36,22 +43,68 @@ class Recognition:
     code_norm: float
     """Size of the face's code."""
     reason: str
-    """recognised, unsure (confidence too low), unlike (residual too large), blank or broken (not a number)."""
+    """recognised, unsure (confidence too low), unlike (residual too large), blank or broken (not a number); or, where the
+    face was not good enough to be looked at, one of edge.quality.REASONS."""
+    scores: tuple[float, ...] | None = None
+    """All scores, in the order of the kit's labels, brought to unit length; None where there are none."""
+    face: Face | None = None
+    """Where the face is, unless a crop was given."""
+    quality: Quality | None = None
+    """What was measured of it, unless a crop was given."""
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON: all but the scores and the landmarks."""
+        plain = {name: value for name, value in vars(self).items() if name not in ("scores", "face", "quality")}
+        if self.face is not None:
+            plain["box"] = [round(side, 1) for side in self.face.box_xyxy]
+        if self.quality is not None:
+            plain["quality"] = {
+                name: round(value, 3) if isinstance(value, float) else value for name, value in asdict(self.quality).items()
+            }
+        return plain
 
 
 class Recognizer:
-    """Recognises grey crops of the size that the kit was trained on."""
+    """Recognises the faces in a frame, or grey crops of the size that the kit was trained on."""
 
-    def __init__(self, kit: Kit, *, threads: int = 1) -> None:
-        self.kit = kit
+    def __init__(
+        self, kit: Kit, *, threads: int = 1, min_face: int = detect.MIN_FACE, limits: QualityLimits | None = None
+    ) -> None:
+        """`min_face` is the width in pixels of the smallest face to look for, `limits` what it must be like."""
+        self.kit, self.threads, self.min_face, self.limits = kit, threads, min_face, limits or QualityLimits()
         pack = kit.manifest.coding.get("kind") != "l1"
         self._session = session(kit.recognizer, kits.RECOGNIZER, threads=threads, pack=pack)
         _refuse_other_shapes(self._session, kit)
 
     @classmethod
-    def load(cls, path: str | Path, *, public_key: bytes | None = None, threads: int = 1) -> Recognizer:
-        """From a kit file. With a `public_key` (PEM) it must be signed with that key."""
-        return cls(kits.read(path, public_key), threads=threads)
+    def load(cls, path: str | Path, *, public_key: bytes | None = None, **settings: Any) -> Recognizer:
+        """From a kit file. With a `public_key` (PEM) it must be signed with that key. `settings` as for Recognizer."""
+        return cls(kits.read(path, public_key), **settings)
+
+    @cached_property
+    def finder(self) -> FaceFinder:
+        """What finds the faces; made on first use, because crops need none. Ask for it early to learn early of its lack."""
+        if self.kit.manifest.alignment == NO_ALIGNMENT:
+            raise KitError(
+                "The kit was trained on cropped photos, and cannot recognise the faces in a frame.",
+                "Train without --cropped, on photos as they come from a camera.",
+            )
+        return detect.finder(self.kit.detector, min_face=self.min_face, threads=self.threads)
+
+    def recognize(self, image: NDArray[np.uint8], *, min_face: int | None = None) -> list[Recognition]:
+        """One Recognition per face in a BGR frame (H, W, 3), the largest face first."""
+        faces = self.finder.detect(image, min_face)
+        if not faces:
+            return []
+        grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
+        crops = [align(grey, face.landmarks, self.kit.manifest.size) for face in faces]
+        qualities = [assess(grey, face, self.limits, crop) for face, crop in zip(faces, crops, strict=True)]
+        good = [crop for crop, quality in zip(crops, qualities, strict=True) if quality.reason is None]
+        found = iter(self.recognize_crops(np.stack(good)) if good else [])
+        return [
+            replace(next(found) if quality.reason is None else self._refused(quality.reason), face=face, quality=quality)
+            for face, quality in zip(faces, qualities, strict=True)
+        ]
 
     def outputs(self, crops: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
         """The graph's outputs by name, for crops (N, H, W): scores (N, C), and the others (N,)."""
@@ -91,7 +144,24 @@ class Recognizer:
             residual=residual,
             code_norm=float(found["code_norm"]),
             reason=reason,
+            scores=None if reason == "broken" else _unit(found["scores"]),
         )
+
+    def _refused(self, reason: str) -> Recognition:
+        return Recognition(
+            label=None,
+            nearest="",
+            confidence=0.0,
+            threshold=self.kit.manifest.thresholds.confidence,
+            margin=0.0,
+            residual=0.0,
+            code_norm=0.0,
+            reason=reason,
+        )
+
+
+def _unit(scores: NDArray[Any]) -> tuple[float, ...]:
+    return tuple((scores / max(float(np.linalg.norm(scores)), BLANK)).tolist())
 
 
 def _refuse_other_shapes(session: Any, kit: Kit) -> None:

@@ -33,7 +33,11 @@ class Built:
     timings: dict[int, float]
     """Microseconds per face by iterations, measured here."""
     accuracies: dict[str, float]
-    """Through the graph: in fp32 and in the kit's precision."""
+    """Through the graph, by precision."""
+    graph_bytes: dict[str, int]
+    """Of the graph, by precision."""
+    precision_timings: dict[str, float]
+    """Microseconds per face by precision, measured here."""
     judged_on: str
     """The faces that accuracies and loss were measured on."""
     thresholds: Thresholds
@@ -60,11 +64,9 @@ def build(
     choice = calibrate.choose(model, factors, faces, iterations, report)
 
     report("precision")
-    full = graph.build(factors, model.spec, choice.coding)
-    stored = full if precision == "fp32" else graph.build(factors, model.spec, choice.coding, precision)
+    graphs = {name: graph.build(factors, model.spec, choice.coding, name) for name in graph.PRECISIONS}
     judged = hard if unseen is None else unseen
-    accuracies = {"fp32": calibrate.accuracy(full, judged)}
-    accuracies[precision] = calibrate.accuracy(stored, judged)
+    accuracies: dict[str, float] = {name: calibrate.accuracy(built, judged) for name, built in graphs.items()}
     loss = accuracies["fp32"] - accuracies[precision]
     if loss > calibrate.LOSS and not allow_loss:
         raise PrecisionLossError(
@@ -74,11 +76,11 @@ def build(
         )
 
     report("thresholds")
-    thresholds, passed = calibrate.thresholds(stored, faces)
+    thresholds, passed = calibrate.thresholds(graphs[precision], faces, model.rejection)
     judged_on = "hardened training faces" if unseen is None else "held-out faces"
     data_of_kit = bundle(
         model,
-        stored,
+        graphs[precision],
         coding=choice.coding,
         precision=precision,
         thresholds=thresholds,
@@ -101,6 +103,10 @@ def build(
         choice=choice,
         timings=_timings(model, factors, choice, precision),
         accuracies=accuracies,
+        graph_bytes={name: len(built) for name, built in graphs.items()},
+        precision_timings={
+            name: calibrate.microseconds(built, choice.coding, model.crops[0]) for name, built in graphs.items()
+        },
         judged_on=f"{len(judged.crops)} {judged_on}",
         thresholds=thresholds,
         passed=passed,
@@ -110,7 +116,7 @@ def build(
 
 def factorise(model: Model) -> Factors:
     """Factors of a model that a device can use. One thread, so that the same model gives the same bits on one machine."""
-    if model.coding.kind not in calibrate.LONGEST:
+    if model.coding.kind == "batch":
         raise UsageError(
             f"A device codes one face at a time, and cannot use the coding {model.coding.kind}.", "Train with l1 or l21."
         )
@@ -142,6 +148,7 @@ def facts(kit: kits.Kit) -> dict[str, Any]:
         "bytes": kit.length,
         "people": len(manifest.labels),
         "crop": dict(manifest.crop),
+        "alignment": manifest.alignment,
         "features": dict(manifest.features),
         "coding": dict(manifest.coding),
         "precision": manifest.precision,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import cv2
@@ -23,6 +22,7 @@ from edge.preprocess import features
 from edge.runtime import session
 from export.graph import Factors
 from trainer.augment import harden
+from trainer.calibrate import Rejection
 from trainer.coding import Coding, code_by_factors
 from trainer.gallery import Gallery
 from trainer.model import Model
@@ -31,16 +31,10 @@ from trainer.prox import Array
 FACES = 1024  # one of them is just less than 0.1 points
 HARD_ENOUGH = 0.97  # accuracy: that of a good model on the occluded faces of AR
 HARDNESSES = (0.25, 0.5, 0.75, 1, 1.0625, 1.125, 1.25, 1.5, 2)  # 1.25: all made harder, a quarter of them twice
-AGREEMENT = 0.995
-STEADY = 3
+AGREEMENT = 0.995  # with the converged coder
+SURE = 0.995  # that the trainer's own coder gives the same label: test faces are harder than calibration faces
 ACCURACY_SHIFT = 0.001
 LOSS = 0.002  # of accuracy, that a precision may cost
-LONGEST = {"l1": 20, "l21": 10}
-RELAXATION = 1.8
-# Schedules of the penalty that are tried, over-relaxed, beside the trainer's own; the slow one, with its length, if they fail.
-SCHEDULES = [*product((20.0, 40.0), (1.0, 1.1, 1.2)), (10.0, 1.4), (80.0, 1.0)]
-SLOW = (5.0, 1.1, 60)
-NEVER = 10**6  # iterations
 CEILING = 0.98  # of the threshold: with few people even noise has a clear winner, and the residual must catch it
 
 
@@ -54,13 +48,15 @@ class Faces:
     """(N,) index into the model's labels."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Row:
     """One line of the table of iterations."""
 
     iterations: int
     agreement: float
     """Share of faces with the label of the converged coder."""
+    sure: float
+    """Share of faces whose lead is more than twice what any score still moves until the trainer's own coder is done."""
     accuracy: float
 
 
@@ -70,7 +66,7 @@ class Choice:
 
     coding: Coding
     rows: tuple[Row, ...]
-    """For 1, 2, 3... iterations of the chosen schedule."""
+    """For 1, 2, 3... iterations."""
     faces: int
     converged_accuracy: float
 
@@ -123,71 +119,55 @@ def together(*faces: Faces) -> Faces:
 def choose(
     model: Model, factors: Factors, faces: Faces, iterations: int | None = None, report: Callable[[str], None] = lambda _: None
 ) -> Choice:
-    """The smallest number of iterations at which at least 99.5 % of the faces keep the label of the converged coder, and
-    accuracy moves by less than 0.1 points, as they do with one and two more. For l1, of several schedules of the penalty the
-    one that gets there first is taken.
+    """The smallest number of iterations of the trainer's own coder at which at least 99.5 % of the faces keep the label of the
+    converged coder, 99.5 % would keep that of the trainer's with room to spare, and accuracy moves by less than 0.1 points.
 
-    With `iterations` the number is fixed, and the schedule that agrees best at it is taken.
+    Where none will do, all of the trainer's iterations: W was learned with them. `iterations` overrides.
     """
     U, s, B = factors.U, factors.s, factors.B
     X = np.ascontiguousarray(features(faces.crops, model.spec).T)
+
+    def scores(coding: Coding) -> Array:
+        return B @ code_by_factors(U, s, X, coding)
+
     report("converged coder")
-    goal = (B @ code_by_factors(U, s, X, converged(model.coding))).argmax(axis=0)
+    goal = scores(converged(model.coding)).argmax(axis=0)
+    report("iterations")
+    trainers = _unit(scores(model.coding))
+    second, first = np.partition(trainers, -2, axis=0)[-2:]
     converged_accuracy = float(np.mean(goal == faces.people))
+    rows: list[Row] = []
 
-    def choice(coding: Coding) -> Choice:
-        rows: list[Row] = []
+    def look(k: int, w: Array) -> None:
+        found = _unit(B @ w)
+        labels, moved = found.argmax(axis=0), np.abs(found - trainers).max(axis=0)
+        checks = (labels == goal, first - second > 2 * moved, labels == faces.people)
+        rows.append(Row(k, *(float(np.mean(check)) for check in checks)))
 
-        def look(k: int, w: Array) -> None:
-            labels = (B @ w).argmax(axis=0)
-            agreement, right = (float(np.mean(labels == wanted)) for wanted in (goal, faces.people))
-            rows.append(Row(iterations=k, agreement=agreement, accuracy=right))
-
-        report(f"penalty {coding.mu0:g} x {coding.rho:g}^k" if coding.kind == "l1" else "iterations")
-        code_by_factors(U, s, X, coding, look)
-        return Choice(
-            coding=replace(coding, iterations=iterations or _enough(rows, converged_accuracy) or NEVER),
-            rows=tuple(rows),
-            faces=len(faces.crops),
-            converged_accuracy=converged_accuracy,
-        )
-
-    own = replace(model.coding, iterations=iterations or LONGEST[model.coding.kind])
-    found = [choice(own)]
-    if own.kind == "l1":
-        # No schedule is followed for much longer than the best so far has needed.
-        for mu0, rho in SCHEDULES:
-            shortest = min(option.coding.iterations for option in found) + STEADY
-            length = iterations or min(shortest, own.iterations)
-            found.append(choice(replace(own, mu0=mu0, rho=rho, relaxation=RELAXATION, iterations=length)))
-        if min(option.coding.iterations for option in found) == NEVER:
-            mu0, rho, longest = SLOW
-            found.append(choice(replace(own, mu0=mu0, rho=rho, relaxation=RELAXATION, iterations=longest)))
-    chosen = min(found, key=_preference)
-    if chosen.coding.iterations == NEVER:
-        raise UsageError(
-            f"Not even {len(found[-1].rows)} iterations give the labels of the converged coder.", "Pass --iterations."
-        )
-    return chosen
-
-
-def _preference(choice: Choice) -> tuple[int, float]:
-    """Few iterations first; of as many, the better agreement there and after."""
-    first = min(choice.coding.iterations, len(choice.rows)) - 1
-    return choice.coding.iterations, -float(np.mean([row.agreement for row in choice.rows[first:]]))
-
-
-def _enough(rows: list[Row], converged_accuracy: float) -> int | None:
-    """The first row that is good enough, as are the next ones: among many schedules a single one would be luck."""
-    good = [row.agreement >= AGREEMENT and abs(row.accuracy - converged_accuracy) < ACCURACY_SHIFT for row in rows]
-    return next((row.iterations for i, row in enumerate(rows) if all(good[i : i + STEADY])), None)
+    code_by_factors(U, s, X, replace(model.coding, iterations=iterations or model.coding.iterations), look)
+    good = [
+        row.agreement >= AGREEMENT and row.sure >= SURE and abs(row.accuracy - converged_accuracy) < ACCURACY_SHIFT
+        for row in rows
+    ]
+    # As long as all later ones are good too: a single one may be luck.
+    enough = next((i + 1 for i in range(len(rows)) if all(good[i:])), len(rows))
+    return Choice(
+        coding=replace(model.coding, iterations=iterations or enough),
+        rows=tuple(rows),
+        faces=len(faces.crops),
+        converged_accuracy=converged_accuracy,
+    )
 
 
 def converged(coding: Coding) -> Coding:
     """The reference. For l1 with a third of the iterations of Coding.converged, and (measured on AR) nearer to the limit."""
     if coding.kind == "l21":
         return coding.converged()
-    return replace(coding, mu0=20.0, rho=1.02, relaxation=RELAXATION, iterations=120)
+    return replace(coding, mu0=20.0, rho=1.02, relaxation=1.8, iterations=120)
+
+
+def _unit(scores: Array) -> Array:
+    return scores / np.maximum(np.linalg.norm(scores, axis=0), np.finfo(scores.dtype).tiny)
 
 
 def microseconds(graph: bytes, coding: Coding, crop: Array, seconds: float = 0.2) -> float:
@@ -207,22 +187,30 @@ def accuracy(graph: bytes, faces: Faces) -> float:
     return float(np.mean(_outputs(graph, faces.crops, "label") == faces.people))
 
 
-def thresholds(graph: bytes, faces: Faces) -> tuple[Thresholds, dict[str, float]]:
-    """Provisional ones, and what they do: strangers are not known yet, so they lie where nothing that is no face passes.
+def thresholds(graph: bytes, faces: Faces, rejection: Rejection | None = None) -> tuple[Thresholds, dict[str, float]]:
+    """The model's own, measured on strangers, or provisional ones; and what they do. Nothing that is no face ever passes.
 
-    residual: a little above what the calibration faces leave unexplained. confidence: one deviation above that of every
-    noise, texture or ramp that the residual lets through, and above nearly all of those that it does not.
+    residual: a little above what the calibration faces leave unexplained. confidence, where strangers are not known: one
+    deviation above that of every noise, texture or ramp that the residual lets through, and above nearly all of the others.
     """
     confidence, residual = _outputs(graph, faces.crops, "confidence", "residual")
     noise_confidence, noise_residual = _outputs(graph, non_faces(faces.crops.shape[1:]), "confidence", "residual")
     most = _rounded(1.1 * np.quantile(residual, 0.995))
     through = noise_residual <= most
-    highest = max(noise_confidence[through].max(initial=0) + noise_confidence.std(), np.quantile(noise_confidence, 0.99))
-    least = _rounded(min(highest, CEILING))
+    loudest = float(noise_confidence[through].max(initial=0))
+    if rejection is None:
+        least = _rounded(min(max(loudest + noise_confidence.std(), np.quantile(noise_confidence, 0.99)), CEILING))
+    else:
+        least = max(rejection.confidence, _rounded(loudest) + 1e-4)
     if np.any((noise_confidence >= least) & through):
         least = 2.0  # nothing can tell this model's people from noise, so nobody is let in
     passed = float(np.mean((confidence >= least) & (residual <= most)))
-    return Thresholds(confidence=least, residual=most, provisional=True), {
+    found = Thresholds(confidence=least, residual=most, provisional=True)
+    if rejection is not None:
+        low, high = rejection.interval
+        promise = {"fpir": rejection.promise, "fpir_low": low, "fpir_high": high}
+        found = replace(found, provisional=False, strangers=rejection.trials, **promise)
+    return found, {
         "faces_passed": passed,
         "non_faces_passed": 0.0,
         "non_faces": len(noise_confidence),

@@ -14,12 +14,14 @@ from edge import kit as kits
 from edge.errors import UsageError
 from edge.files import write_atomically
 from edge.kit import Kit
+from edge.manifest import NO_ALIGNMENT
 from export import build as building
-from export import detector as detectors
 from export import kit as writing
 from export.build import Built
+from export.calibrate import AGREEMENT
 from export.graph import Precision
 from export.verify import verify as verify_kit
+from trainer import detector as detectors
 from trainer import gallery
 from trainer.model import Model
 
@@ -39,7 +41,7 @@ def build(
     output: Annotated[Path, typer.Option("-o", "--output", help="The kit to write.")],
     precision: PrecisionOption = "fp32",
     iterations: Iterations = None,
-    data: Annotated[Path | None, typer.Option(help="Held-out cropped faces: a folder per person, .npz or .mat.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Held-out faces: a folder per person, .npz or .mat.")] = None,
     allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Accept a precision that costs over 0.2 points.")] = False,
     detector: Annotated[Literal["yunet", "none"], typer.Option(help="The face detector to put in.")] = "yunet",
     sign: Annotated[Path | None, typer.Option(help="Private key to sign with.")] = None,
@@ -48,7 +50,7 @@ def build(
     """Choose the iterations, build the graph, check it against the trainer, and write a kit."""
     private_key = None if sign is None else console.read_bytes(sign)
     trained = Model.load(model)
-    held_out = None if data is None else _gallery(data)
+    held_out = None if data is None else _gallery(data, trained.alignment, (trained.spec.height, trained.spec.width))
     yunet = detectors.yunet(console.say) if detector == "yunet" else None
     with console.progress("Building") as line:
         built = building.build(
@@ -72,14 +74,15 @@ def build(
 @app.command()
 def verify(
     kit: KitFile,
-    data: Annotated[Path | None, typer.Option(help="Real cropped faces: a folder per person, .npz or .mat.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Real faces: a folder per person, .npz or .mat.")] = None,
     model: Annotated[Path | None, typer.Option(help="The model it was built from: compares on its faces, too.")] = None,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a kit: bytes, signature, operators, shapes, and that it computes what the trainer computes."""
     opened = _open(kit, key)
-    parities = verify_kit(opened, None if data is None else _gallery(data), None if model is None else Model.load(model))
+    faces = None if data is None else _gallery(data, opened.manifest.alignment, opened.manifest.size)
+    parities = verify_kit(opened, faces, None if model is None else Model.load(model))
     if as_json:
         found = [asdict(parity) for parity in parities]
         typer.echo(json.dumps({"kit": opened.sha256, "signature": opened.signature, "parity": found}))
@@ -122,6 +125,14 @@ def bare(
     _write(output, building.bare(Model.load(model), precision, iterations))
 
 
+@app.command("detector")
+def bare_detector(
+    output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")] = Path("detector.onnx"),
+) -> None:
+    """Write the face detector alone, for `edge capture` where there is no kit yet."""
+    _write(output, detectors.yunet(console.say))
+
+
 @app.command()
 def keygen(
     output: Annotated[
@@ -142,18 +153,26 @@ def _account(built: Built, output: Path, precision: str) -> list[str]:
         mark = "  <- chosen" if k == choice.coding.iterations else ""
         lines.append(f"{k:>10}  {row.agreement:>9.2%}  {row.accuracy:>8.2%}  {taken:>12.0f}{mark}")
     lines.append(f"{'converged':>10}  {1:>9.2%}  {choice.converged_accuracy:>8.2%}")
-    if choice.coding.kind == "l1":
-        lines.append(f"Penalty: {choice.coding.mu0:g} x {choice.coding.rho:g}^k.")
-    lines.append(
-        f"On {built.judged_on}: " + ", ".join(f"{name} {value:.2%}" for name, value in built.accuracies.items()) + "."
-    )
+    if choice.row.agreement < AGREEMENT:
+        lines.append(f"The trainer's own coder has the label of the converged one on {choice.row.agreement:.2%} only.")
+    lines.append(f"\n{'precision':>10}  {'graph MB':>9}  {'accuracy':>8}  {'microseconds':>12}  on {built.judged_on}")
+    for name, value in built.accuracies.items():
+        mark = "  <- chosen" if name == precision else ""
+        size, taken = built.graph_bytes[name] / 1e6, built.precision_timings[name]
+        lines.append(f"{name:>10}  {size:>9.2f}  {value:>8.2%}  {taken:>12.0f}{mark}")
+    lines.append("")
     largest = max(parity.score_difference for parity in built.parities)
     faces = sum(parity.number for parity in built.parities)
     lines.append(f"Graph and NumPy: the same labels on {faces} crops, scores within {largest:.1e}.")
+    limits = built.thresholds
+    strangers = (
+        "provisional, set without strangers"
+        if limits.provisional
+        else f"at most {limits.fpir:.2g} of strangers' photos, measured {limits.fpir_low:.2g} to {limits.fpir_high:.2g}"
+    )
     lines.append(
-        f"Provisional thresholds, set without strangers: confidence {built.thresholds.confidence:g}, residual "
-        f"{built.thresholds.residual:g}; {built.passed['faces_passed']:.1%} of the calibration faces pass, "
-        f"none of {built.passed['non_faces']} noises."
+        f"Thresholds ({strangers}): confidence {limits.confidence:g}, residual {limits.residual:g}; "
+        f"{built.passed['faces_passed']:.1%} of the calibration faces pass, none of {built.passed['non_faces']} noises."
     )
     signed = {"none": "not signed", "unchecked": "signed"}[kit.signature]
     lines.append(f"{output}: {kit.length / 1e6:.2f} MB, {len(kit.manifest.labels)} people, {precision}, {signed}.")
@@ -177,8 +196,10 @@ def _open(kit: Path, key: Path | None) -> Kit:
     return kits.read(kit, None if key is None else console.read_bytes(key))
 
 
-def _gallery(path: Path) -> gallery.Gallery:
-    faces = gallery.load(path, cropped=True)
+def _gallery(path: Path, alignment: str, size: tuple[int, int]) -> gallery.Gallery:
+    """Faces that are cropped as the training photos were."""
+    cropped = alignment == NO_ALIGNMENT
+    faces = gallery.load(path, cropped=cropped, size=None if cropped else size, say=console.say)
     for note in faces.notes:
         console.say(note)
     return faces

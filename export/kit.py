@@ -14,10 +14,10 @@ from edge import kit as kits
 from edge.errors import UsageError
 from edge.files import write_atomically
 from edge.manifest import Manifest, Thresholds
-from export.detector import LICENSE as DETECTOR_LICENSE
-from export.detector import MIT
 from export.graph import Precision
 from trainer.coding import Coding
+from trainer.detector import LICENSE as DETECTOR_LICENSE
+from trainer.detector import MIT
 from trainer.model import Model
 
 LICENSE = "recognizer.onnx and manifest.json were made by lclrr-edge.\n\n" + MIT.format(
@@ -43,6 +43,7 @@ def bundle(
     manifest = Manifest(
         labels=model.labels,
         crop={"height": model.spec.height, "width": model.spec.width},
+        alignment=model.alignment,
         features=asdict(model.spec),
         coding=asdict(coding),
         precision=precision,
@@ -60,7 +61,12 @@ def bundle(
 
 def fingerprint(model: Model) -> str:
     """SHA-256 of all that the model computes with."""
-    header = {"spec": asdict(model.spec), "coding": asdict(model.coding), "labels": model.labels}
+    header = {
+        "spec": asdict(model.spec),
+        "alignment": model.alignment,
+        "coding": asdict(model.coding),
+        "labels": model.labels,
+    }
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for array in (model.D, model.W):
         digest.update(str((array.dtype.str, array.shape)).encode() + array.tobytes())

@@ -26,8 +26,8 @@ from edge import kit as kits
 from edge.errors import UsageError
 from edge.recognize import Recognizer
 from export import build as building
-from export import detector
 from export.graph import PRECISIONS, Factors
+from trainer import detector
 from trainer.benchmark import Cell, load_arrays, tuned_parameters
 from trainer.gallery import Gallery
 from trainer.model import Model, fit

@@ -23,6 +23,7 @@ from edge.preprocess import FeatureSpec
 from edge.preprocess import Kind as FeatureKind
 from trainer import benchmark, gallery, model, presets
 from trainer import tune as tuning
+from trainer.calibrate import FEWEST_PEOPLE, FPIR, Rejection
 from trainer.coding import Kind as CodingKind
 from trainer.solver import Step
 
@@ -43,8 +44,8 @@ def _choices(name: str) -> str:
 
 
 Photos = Annotated[Path, typer.Argument(help="A folder per person; or an .npz or .mat file with images and labels.")]
-Cropped = Annotated[bool, typer.Option("--cropped", help="The photos of the folder show faces only.")]
-Size = Annotated[str | None, typer.Option(metavar="HxW", help="Bring every face to this size, e.g. 112x92.")]
+Cropped = Annotated[bool, typer.Option("--cropped", help="The photos of the folder show faces only: take them as they are.")]
+Size = Annotated[str | None, typer.Option(metavar="HxW", help="Bring every face to this size (found faces: 80x64).")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave unusable photos out instead of refusing.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="BLAS threads (default: all cores).")]
@@ -69,10 +70,12 @@ def fit(
     locality: Annotated[Locality | None, typer.Option(help="Form of the weights R.")] = None,
     schedule: Annotated[Schedule | None, typer.Option(help="Penalty schedule of the solver.")] = None,
     classifier_codes: Annotated[ClassifierCodes | None, typer.Option(help="Codes that W is learned on.")] = None,
+    fpir: Annotated[float, typer.Option(help="Share of strangers' photos that may be given a name.")] = FPIR,
+    calibrate: Annotated[bool, typer.Option(help="Measure that, by leaving people out; five more trainings.")] = True,
     seed: Seed = 0,
     threads: Threads = None,
 ) -> None:
-    """Train a model on photos of the people to be recognised."""
+    """Train a model on photos of the people to be recognised, and set the threshold that keeps others out."""
     known = presets.PRESETS[presets.DEFAULT]
     options = {
         "atoms_per_class": atoms,
@@ -96,19 +99,37 @@ def fit(
         def show(step: Step) -> None:
             line(f"iteration {step.iteration}, residual {max(step.residuals):.1e}, rank {step.rank}")
 
-        trained = model.fit(people, spec, parameters | {"random_state": seed}, show)
+        def count(done: int, folds: int) -> None:
+            line(f"people left out as strangers, fold {done + 1} of {folds}")
+
+        settings = parameters | {"random_state": seed}
+        trained = model.fit(people, spec, settings, show, fpir=fpir if calibrate else None, progress=count)
     trained.save(output)
     console.say(
         f"Saved {output}: {len(trained.labels)} people from {len(trained.crops)} photos, {trained.D.shape[1]} atoms of "
         f"{trained.D.shape[0]} values ({spec.kind}), {trained.training['iterations']} iterations; "
         f"{trained.training['accuracy']:.1%} of the training photos recognised."
     )
+    console.say(_strangers(trained.rejection))
     few = [name for name, n in _photos_per_person(people).items() if n < parameters["atoms_per_class"]]
     if few:
         console.say(
             f"note: {len(few)} of the people have fewer photos than {parameters['atoms_per_class']} atoms; "
             "they got as many atoms as photos."
         )
+
+
+def _strangers(rejection: Rejection | None) -> str:
+    if rejection is None:
+        return f"note: the threshold against strangers was not measured; that takes {FEWEST_PEOPLE} people and --calibrate."
+    low, high = rejection.interval
+    sentence = (
+        f"Strangers: at a confidence of {rejection.confidence:g}, {rejection.passed} of {rejection.trials} photos of people who "
+        f"were left out get a name ({rejection.rate:.1%}; 95 % interval {low:.1%} to {high:.1%})."
+    )
+    if rejection.promise > rejection.target:
+        sentence += f" With so few photos no less than {rejection.promise:.1%} can be promised."
+    return sentence
 
 
 @app.command()
@@ -248,7 +269,9 @@ def main() -> None:
 
 def _gallery(photos: Path, cropped: bool, size: str | None, skip_bad: bool) -> gallery.Gallery:
     with console.progress("Reading photos") as line:
-        people = gallery.load(photos, cropped=cropped, size=_size(size), skip_bad=skip_bad, progress=line.count)
+        people = gallery.load(
+            photos, cropped=cropped, size=_size(size), skip_bad=skip_bad, progress=line.count, say=console.say
+        )
     for note in people.notes:
         console.say(f"note: {note}")
     return people

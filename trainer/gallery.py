@@ -1,7 +1,8 @@
 """Photos to arrays: the one door through which training data comes in.
 
 A gallery is a folder per person, or an `.npz` or `.mat` file with the arrays `images` and `labels`. Every
-photo ends as an 8-bit grey image of one common size. Nothing is passed over in silence: what cannot be used
+photo ends as an 8-bit grey image of one common size: in ordinary photographs the face is found and aligned as
+on the device, cropped ones are taken as they are. Nothing is passed over in silence: what cannot be used
 is an error that names the photo, and what was changed or left out on purpose is a line in `Gallery.notes`.
 """
 
@@ -16,17 +17,37 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from edge.detect import Detector, FaceFinder, photo_min_face
 from edge.errors import GalleryError
+from edge.manifest import ALIGNMENT, NO_ALIGNMENT
 from edge.photo import SUFFIXES, PhotoError, decode, to_8_bit
-from edge.preprocess import resize_crop
-from trainer import arrays
+from edge.preprocess import SIZE, align, resize_crop
+from edge.quality import QualityLimits, assess
+from trainer import arrays, detector
 from trainer.words import count, hxw, some
 
 _LITTER = {"thumbs.db", "desktop.ini", "__macosx"}
 _MAX_STRETCH = 1.2
+# Of several faces the first is meant if it is this many times as large as the next.
+_DOMINANT = 4.0
+# A training photo may be dark, turned or soft, as the person at the door may be: only what shows too little is refused.
+_USABLE = QualityLimits(
+    min_size=12,
+    min_sharpness=0,
+    min_brightness=12,
+    max_glare=0.9,
+    min_contrast=8,
+    max_yaw=90,
+    max_pitch=90,
+    max_roll=90,
+    max_outside=0.35,
+)
+_STRETCHED = f"of another shape, stretched by more than {_MAX_STRETCH - 1:.0%}"
+_CROWDED = "with smaller faces beside the one that was taken"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,6 +62,8 @@ class Gallery:
     """Where each photo came from: `anna/1.jpg`, or `faces.npz[17]`."""
     notes: tuple[str, ...] = ()
     """Sentences for the user: what was changed, left out or looks doubtful."""
+    alignment: str = NO_ALIGNMENT
+    """How the faces were brought into place: edge.manifest's ALIGNMENT, or NO_ALIGNMENT where they were cropped before."""
 
     def __post_init__(self) -> None:
         if self.images.ndim != 3 or self.images.dtype != np.uint8:
@@ -71,24 +94,27 @@ def load(
     size: tuple[int, int] | None = None,
     skip_bad: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    finder: FaceFinder | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Gallery:
     """Read the gallery at `path`.
 
     `cropped` says that the photos of a folder show faces only; arrays always count as cropped. `size` is
-    (height, width); without it all photos must share one size. `skip_bad` leaves unusable photos out, with a
-    note, instead of refusing the gallery. `progress` is called with (photos read, photos in all).
+    (height, width); without it cropped photos must share one size, and others get the usual one. `skip_bad` leaves
+    unusable photos out, with a note, instead of refusing the gallery. `progress` is called with (photos read, photos
+    in all). `finder` finds the faces, YuNet unless told otherwise; `say` hears if it has to be fetched.
     """
     path = Path(path)
     notes: list[str] = []
     if size is not None and min(size) < 1:
         raise GalleryError(f"A face cannot be {hxw(size)} pixels.", "Pass --size HxW, for example --size 112x92.")
+    crop = partial(_resized, size=size)
+    alignment = NO_ALIGNMENT
     if path.is_dir():
+        people, entries = _folder_entries(path, notes, colour=not cropped)
         if not cropped:
-            raise GalleryError(
-                "Finding faces in ordinary photographs comes with a later version.",
-                "Crop the photos to the faces and pass --cropped.",
-            )
-        people, entries = _folder_entries(path, notes)
+            finder = finder or Detector(detector.yunet(say))
+            crop, alignment = partial(_aligned, finder=finder, size=size or SIZE), ALIGNMENT
     elif not path.exists():
         raise GalleryError(f"There is no {path}.", "Check the path.")
     elif path.suffix.lower() in arrays.SUFFIXES:
@@ -97,7 +123,28 @@ def load(
         entries = [_Entry(person, f"{path.name}[{i}]", read) for i, (person, read) in enumerate(found)]
     else:
         raise GalleryError(f"{path} is not a gallery.", "Pass a folder with a folder per person, an .npz or a .mat file.")
-    return _assemble(people, entries, size=size, skip_bad=skip_bad, progress=progress, notes=notes)
+    return _assemble(people, entries, crop, alignment, skip_bad=skip_bad, progress=progress, notes=notes)
+
+
+def _resized(grey: NDArray[np.uint8], *, size: tuple[int, int] | None) -> tuple[NDArray[np.uint8], str]:
+    """A cropped photo at the size asked for, and a remark."""
+    if size is None or grey.shape == size:
+        return grey, ""
+    return resize_crop(grey, size), _STRETCHED if _stretch(grey.shape, size) > _MAX_STRETCH else ""
+
+
+def _aligned(image: NDArray[np.uint8], *, finder: FaceFinder, size: tuple[int, int]) -> tuple[NDArray[np.uint8], str]:
+    """The canonical crop of the one face in a photo (BGR), and a remark."""
+    faces = finder.detect(image, photo_min_face(image))
+    if not faces:
+        raise PhotoError("no face found")
+    if len(faces) > 1 and faces[0].area < _DOMINANT * faces[1].area:
+        raise PhotoError(f"{len(faces)} faces found")
+    grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
+    reason = assess(grey, faces[0], _USABLE).reason
+    if reason is not None:
+        raise PhotoError(f"face {reason}")
+    return align(grey, faces[0].landmarks, size), _CROWDED if len(faces) > 1 else ""
 
 
 # --- Assembling ---
@@ -110,14 +157,15 @@ class _Entry:
     person: str
     source: str
     read: Callable[[], NDArray[Any]]
-    """Gives uint8 or uint16 (H, W), or raises PhotoError."""
+    """Gives uint8 or uint16, (H, W) or BGR (H, W, 3), or raises PhotoError."""
 
 
 def _assemble(
     people: Iterable[str],
     entries: list[_Entry],
+    crop: Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], str]],
+    alignment: str,
     *,
-    size: tuple[int, int] | None,
     skip_bad: bool,
     progress: Callable[[int, int], None] | None,
     notes: list[str],
@@ -127,7 +175,7 @@ def _assemble(
     first: dict[bytes, _Entry] = {}
     bad: list[str] = []
     deep: list[str] = []
-    stretched: list[str] = []
+    remarked: dict[str, list[str]] = {_STRETCHED: [], _CROWDED: []}
     repeated: list[str] = []
     clashes: list[str] = []
 
@@ -135,13 +183,10 @@ def _assemble(
     for done, entry in enumerate(sorted(entries, key=lambda entry: entry.person), start=1):
         try:
             photo = entry.read()
-            grey = to_8_bit(photo)
+            image = to_8_bit(photo)
             # Of the photo as it was taken: two different photos may look the same once they are small.
-            digest = hashlib.sha256(repr(grey.shape).encode() + grey.tobytes()).digest()
-            stretch = 1.0
-            if size is not None and grey.shape != size:
-                stretch = _stretch(grey.shape, size)
-                grey = resize_crop(grey, size)
+            digest = hashlib.sha256(repr(image.shape).encode() + image.tobytes()).digest()
+            grey, remark = crop(image)
             if grey.min() == grey.max():
                 raise PhotoError("blank")
         except PhotoError as reason:
@@ -153,8 +198,8 @@ def _assemble(
                 images.append(grey)
                 if photo.dtype == np.uint16:
                     deep.append(entry.source)
-                if stretch > _MAX_STRETCH:
-                    stretched.append(entry.source)
+                if remark:
+                    remarked[remark].append(entry.source)
             elif other.person == entry.person:
                 repeated.append(f"{entry.source} (as {other.source})")
             else:
@@ -165,7 +210,8 @@ def _assemble(
     if bad and not skip_bad:
         raise GalleryError(
             f"{count(bad, 'photo')} cannot be used: {some(bad)}.",
-            "Replace them, or pass --skip-bad to leave them out.",
+            "Replace them, or pass --skip-bad to leave them out."
+            + (" Photos that show nothing but a face may need --cropped." if alignment != NO_ALIGNMENT else ""),
         )
     if clashes:
         raise GalleryError(
@@ -191,7 +237,7 @@ def _assemble(
         (bad, "left out, as they cannot be used"),
         (repeated, "left out, as the same photo is there already"),
         (deep, "scaled from 16 to 8 bits"),
-        (stretched, f"of another shape, stretched by more than {_MAX_STRETCH - 1:.0%}"),
+        *((sources, remark) for remark, sources in remarked.items()),
     ):
         if found:
             notes.append(f"{count(found, 'photo')} {note}: {some(found)}.")
@@ -202,6 +248,7 @@ def _assemble(
         labels=np.array([entry.person for entry in kept]),
         sources=tuple(entry.source for entry in kept),
         notes=tuple(notes),
+        alignment=alignment,
     )
 
 
@@ -213,7 +260,7 @@ def _stretch(shape: tuple[int, ...], size: tuple[int, int]) -> float:
 # --- A folder per person ---
 
 
-def _folder_entries(root: Path, notes: list[str]) -> tuple[set[str], list[_Entry]]:
+def _folder_entries(root: Path, notes: list[str], *, colour: bool) -> tuple[set[str], list[_Entry]]:
     people: set[str] = set()
     entries: list[_Entry] = []
     outside: list[str] = []
@@ -230,7 +277,7 @@ def _folder_entries(root: Path, notes: list[str]) -> tuple[set[str], list[_Entry
             if file.is_dir():
                 nested.append(source)
             elif _is_photo(file):
-                entries.append(_Entry(person, source, partial(decode, file)))
+                entries.append(_Entry(person, source, partial(decode, file, colour=colour)))
             else:
                 strange.append(source)
     if not people:

@@ -21,7 +21,10 @@ import numpy as np
 
 from edge.errors import ModelError, TrainingError
 from edge.files import write_atomically
+from edge.manifest import ALIGNMENT, NO_ALIGNMENT
 from edge.preprocess import FeatureSpec, features
+from trainer import calibrate
+from trainer.calibrate import Rejection
 from trainer.coding import Coder, Coding
 from trainer.estimator import LCLRRDL
 from trainer.gallery import Gallery
@@ -37,6 +40,8 @@ class Model:
     """Everything that was learned, and all that is needed to use it, export it or train on."""
 
     spec: FeatureSpec
+    alignment: str
+    """How the crops were made: edge.manifest's ALIGNMENT or NO_ALIGNMENT."""
     coding: Coding
     labels: tuple[str, ...]
     """The people, in the order of W's rows."""
@@ -54,6 +59,8 @@ class Model:
     """Of the estimator that was trained."""
     training: dict[str, Any]
     """How training went: iterations, rank, accuracy on the training crops, versions."""
+    rejection: Rejection | None
+    """The confidence that keeps strangers out; None where it was not measured."""
     fingerprint: str
     """Of the training photos."""
 
@@ -75,12 +82,14 @@ class Model:
             "people": len(self.labels),
             "photos": len(self.crops),
             "crop": f"{self.spec.height}x{self.spec.width}",
+            "alignment": self.alignment,
             "features": asdict(self.spec),
             "coding": asdict(self.coding),
             "D": self.D.shape,
             "W": self.W.shape,
             "parameters": self.parameters,
             "training": self.training,
+            "rejection": self.rejection and asdict(self.rejection),
             "fingerprint": self.fingerprint,
             "format": FORMAT,
         }
@@ -89,10 +98,12 @@ class Model:
         header = {
             "format": FORMAT,
             "spec": asdict(self.spec),
+            "alignment": self.alignment,
             "coding": asdict(self.coding),
             "labels": self.labels,
             "parameters": self.parameters,
             "training": self.training,
+            "rejection": self.rejection and asdict(self.rejection),
             "fingerprint": self.fingerprint,
         }
         buffer = io.BytesIO()
@@ -119,10 +130,12 @@ class Model:
                     raise ModelError(f"{path} has format {header.get('format')}, and this version reads {FORMAT}.", again)
                 model = cls(
                     spec=FeatureSpec(**header["spec"]),
+                    alignment=header["alignment"],
                     coding=Coding(**header["coding"]),
                     labels=tuple(header["labels"]) if isinstance(header["labels"], list) else (),
                     parameters=header["parameters"],
                     training=header["training"],
+                    rejection=header["rejection"] and Rejection(**header["rejection"]),
                     fingerprint=header["fingerprint"],
                     **{name: archive[name] for name in ARRAYS},
                 )
@@ -141,6 +154,7 @@ class Model:
         (d, m), people, n = self.D.shape, len(self.labels), len(self.crops)
         return bool(
             d == self.spec.length
+            and self.alignment in (ALIGNMENT, NO_ALIGNMENT)
             and m > 0
             and len(set(self.labels)) == people
             and all(isinstance(label, str) for label in self.labels)
@@ -169,18 +183,29 @@ def fit(
     spec: FeatureSpec,
     parameters: dict[str, Any],
     callback: Callable[[Step], None] | None = None,
+    *,
+    fpir: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Model:
-    """Train on a gallery. `parameters` are those of LCLRRDL."""
+    """Train on a gallery. `parameters` are those of LCLRRDL.
+
+    `fpir` is the share of strangers' photos that may be given a name: with it, and with enough people to leave some out, the
+    threshold is measured, and `progress` is called with (folds done, folds).
+    """
     estimator = LCLRRDL(features=spec, callback=callback, **parameters)
     try:
         estimator.fit(gallery.images, gallery.labels)
     except FloatingPointError as error:
         raise TrainingError(f"Training broke down: {error}.", "Use a larger gamma.") from None
+    rejection = None
+    if fpir is not None and len(gallery.people) >= calibrate.FEWEST_PEOPLE:
+        rejection = calibrate.threshold(calibrate.strangers_confidence(gallery, spec, parameters, progress=progress), fpir)
     people = np.searchsorted(estimator.classes_, gallery.labels)
     coding = estimator.coder_.coding
     stored = estimator.get_params() | {"coding": coding.kind}
     model = Model(
         spec=spec,
+        alignment=gallery.alignment,
         coding=coding,
         labels=tuple(str(label) for label in estimator.classes_),
         D=estimator.D_.astype(np.float32),
@@ -194,6 +219,7 @@ def fit(
             "rank": estimator.result_.rank,
             "versions": {name: version(name) for name in ("lclrr-edge", "numpy", "scipy", "scikit-learn")},
         },
+        rejection=rejection,
         fingerprint=gallery.fingerprint,
     )
     model.training["accuracy"] = float(np.mean(model.scores(model.crops).argmax(axis=1) == model.crop_people))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from edge import cli
+from tests import portraits
 from tests.export import doors
 
 
@@ -45,10 +46,31 @@ def test_image_prints_a_json_line_for_each_photo(
     assert large["nearest"] == own, "a face of another size is brought to the kit's"
 
 
+def test_image_finds_the_faces_of_photographs(
+    door: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("door.kit").write_bytes(portraits.kit())
+    photos = portraits.people()
+    both = portraits.in_a_room(photos["s1"][8], width=140, at=(40, 60))
+    both[60:279, 380:560] = cv2.resize(photos["s5"][8], (180, 219))
+    cv2.imwrite("both.png", both)
+    cv2.imwrite("portrait.png", photos["s2"][8])
+    cv2.imwrite("nobody.png", np.full((480, 640, 3), 90, np.uint8))
+    assert edge(monkeypatch, "image", "both.png", "portrait.png", "nobody.png") == 0
+    large, small, portrait, nobody = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (large["label"], small["label"], portrait["label"]) == ("s5", "s1", "s2")
+    assert large["file"] == small["file"] == "both.png"
+    assert large["box"][0] > small["box"][2]
+    assert large["quality"]["reason"] is None
+    assert (nobody["file"], nobody["label"], nobody["reason"]) == ("nobody.png", None, "no face")
+    assert edge(monkeypatch, "image", "--min-face", "400", "both.png") == 0
+    assert json.loads(capsys.readouterr().out)["reason"] == "no face"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["image", "face.png"], 2, "--cropped"),
+        (["image", "face.png"], 20, "without --cropped"),
         (["image", "--cropped", "missing.png"], 2, "missing.png"),
         (["image", "--cropped", "face.png", "--kit", "nowhere.kit"], 20, "nowhere.kit"),
         (["image", "--cropped", "face.png", "--kit", "face.png"], 20, "not a kit"),

@@ -82,6 +82,12 @@ def test_frames_between_that_show_too_little_are_forgiven() -> None:
     assert [d.outcome for d in watch(door(), *frames)] == ["granted"]
 
 
+def test_a_name_on_a_frame_that_quality_refused_counts_for_nothing() -> None:
+    the_door = door()
+    assert watch(the_door, *(replace(sure("anna", i / 5), quality="blurred") for i in range(40))) == []
+    assert [d.reason for d in leave(the_door)] == ["low quality: blurred"]
+
+
 def test_sure_frames_too_far_apart_do_not_add_up() -> None:
     frames = [sure("anna", 0.0), sure("anna", 0.2), *(unsure("anna", 0.4 + i / 5) for i in range(3)), sure("anna", 1.2)]
     assert watch(door(), *frames) == []

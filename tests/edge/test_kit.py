@@ -207,6 +207,8 @@ def test_another_version_is_named() -> None:
         {"thresholds": {"confidence": 1.0}},
         {"thresholds": {"confidence": 1.0, "residual": 1.0, "provisional": True, "more": 1}},
         {"precision": "int2"},
+        {"alignment": "six-points"},
+        {"alignment": None},
         {"features": []},
         {"parts": 3},
     ],
@@ -228,7 +230,7 @@ def test_a_threshold_that_is_not_a_number_is_refused() -> None:
 
 def test_a_key_that_occurs_twice_is_refused() -> None:
     def change(parts: dict[str, bytes]) -> None:
-        parts[kits.MANIFEST] = parts[kits.MANIFEST].replace(b'{\n "cal', b'{\n "format": 1,\n "cal', 1)
+        parts[kits.MANIFEST] = parts[kits.MANIFEST].replace(b'{\n "', b'{\n "format": 1,\n "', 1)
 
     with pytest.raises(KitDamagedError, match="changed"):
         kits.parse(rewritten(change))

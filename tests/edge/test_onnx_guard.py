@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edge import onnx_guard
 from edge.errors import KitUnsafeError, UsageError
 from edge.onnx_guard import DETECTOR_OPERATORS, RECOGNIZER_OPERATORS
-from export import detector
+from trainer import detector
 
 FLOATS = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]) for name in ("x", "y")]
 

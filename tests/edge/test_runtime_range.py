@@ -1,4 +1,4 @@
-"""A kit runs alike on the oldest onnxruntime that pyproject.toml allows and on the installed one, with NumPy alone."""
+"""A kit runs alike on the oldest onnxruntime and OpenCV that pyproject.toml allows and on the installed ones."""
 
 from __future__ import annotations
 
@@ -10,22 +10,30 @@ import tomllib
 import venv
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
 from edge.kit import parse
 from edge.recognize import OUTPUTS, Recognizer
 from export.graph import PRECISIONS, Precision
+from tests import portraits
 from tests.export import doors
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / ".venv-oldest"
+OPENCV = "opencv-python-headless==4.8.*"
 SCRIPT = """
 import json, sys
+import cv2
 import numpy as np
 from edge.recognize import Recognizer
 from edge.runtime import onnxruntime
 recognizer = Recognizer.load(sys.argv[1])
+if sys.argv[2].endswith(".png"):
+    faces = recognizer.recognize(cv2.imread(sys.argv[2]))
+    print(json.dumps([cv2.__version__, [face.facts() for face in faces], [face.face.landmarks.tolist() for face in faces]]))
+    sys.exit()
 np.savez(sys.argv[3], **recognizer.outputs(np.load(sys.argv[2])))
 print(json.dumps([onnxruntime().__version__, [face.reason for face in recognizer.recognize_crops(np.load(sys.argv[2]))]]))
 """
@@ -57,13 +65,14 @@ def oldest() -> tuple[Path, str]:
     """(its Python, its version), in an environment that is kept for the next time."""
     version = oldest_version()
     python, stamp = ENVIRONMENT / "bin" / "python", ENVIRONMENT / "installed"
-    if not stamp.exists() or stamp.read_text() != version:
+    if not stamp.exists() or stamp.read_text() != version + OPENCV:
         venv.create(ENVIRONMENT, clear=True, with_pip=True)
         numpy = "numpy<2" if sys.version_info < (3, 13) else "numpy"  # wheels of that age were built for it
-        made = run(python, "-m", "pip", "install", "--quiet", "--only-binary=:all:", f"onnxruntime=={version}", numpy)
+        wanted = (f"onnxruntime=={version}", OPENCV, numpy)
+        made = run(python, "-m", "pip", "install", "--quiet", "--only-binary=:all:", *wanted)
         if made.returncode != 0:
             pytest.skip(f"onnxruntime {version} cannot be installed: {made.stderr.strip().splitlines()[-1]}")
-        stamp.write_text(version)
+        stamp.write_text(version + OPENCV)
     return python, version
 
 
@@ -89,3 +98,21 @@ def test_old_and_new_agree(oldest: tuple[Path, str], coding: str, precision: Pre
                 np.testing.assert_allclose(there[name], here[name], atol=1e-4, rtol=0)
         faces = slice(len(doors.held_out()[0]))
         np.testing.assert_array_equal(there["label"][faces], here["label"][faces])
+
+
+def test_a_frame_is_seen_alike(oldest: tuple[Path, str], tmp_path: Path) -> None:
+    """Resizing, aligning and judging a face do not depend on the version of OpenCV."""
+    kit, frame = tmp_path / "door.kit", tmp_path / "frame.png"
+    kit.write_bytes(portraits.kit())
+    cv2.imwrite(str(frame), portraits.in_a_room(portraits.people()["s1"][8], width=170))
+    done = run(oldest[0], "-c", SCRIPT, kit, frame)
+    assert done.returncode == 0, done.stderr
+    used, (there,), (points,) = json.loads(done.stdout)
+    assert used.startswith("4.8.")
+    assert used != cv2.__version__
+    recognizer = Recognizer(parse(portraits.kit()))
+    (here,) = recognizer.recognize(portraits.in_a_room(portraits.people()["s1"][8], width=170))
+    assert (there["label"], there["reason"]) == (here.label, here.reason) == ("s1", "recognised")
+    assert there["confidence"] == pytest.approx(here.confidence, abs=0.005)
+    assert here.face is not None
+    np.testing.assert_allclose(points, here.face.landmarks, atol=0.05)

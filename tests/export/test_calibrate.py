@@ -11,7 +11,7 @@ from edge.errors import GalleryError, ParameterError, PrecisionLossError, UsageE
 from edge.kit import parse
 from export import build as building
 from export import calibrate, graph
-from export.calibrate import ACCURACY_SHIFT, AGREEMENT, Faces
+from export.calibrate import ACCURACY_SHIFT, AGREEMENT, SURE, Faces
 from export.graph import Factors
 from tests.export import doors
 from trainer.gallery import Gallery
@@ -31,14 +31,13 @@ def test_the_smallest_number_that_serves_is_chosen(coding: str) -> None:
     choice = calibrate.choose(model, Factors.of(model), faces)
 
     def serves(row: calibrate.Row) -> bool:
-        return row.agreement >= AGREEMENT and abs(row.accuracy - choice.converged_accuracy) < ACCURACY_SHIFT
+        shift = abs(row.accuracy - choice.converged_accuracy)
+        return row.agreement >= AGREEMENT and row.sure >= SURE and shift < ACCURACY_SHIFT
 
-    def steady(first: int) -> bool:
-        return all(map(serves, choice.rows[first : first + calibrate.STEADY]))
-
-    assert choice.row.iterations == choice.coding.iterations
-    assert steady(choice.coding.iterations - 1)
-    assert not any(steady(first) for first in range(choice.coding.iterations - 1))
+    chosen = choice.coding.iterations
+    assert choice.row.iterations == chosen
+    assert all(map(serves, choice.rows[chosen - 1 :]))
+    assert chosen == 1 or not serves(choice.rows[chosen - 2])
     assert choice.faces == len(faces.crops)
 
 
@@ -53,11 +52,23 @@ def test_the_table_is_that_of_the_graph(coding: str) -> None:
     assert calibrate.accuracy(built, faces) == pytest.approx(choice.row.accuracy, abs=1.5 / len(faces.crops))
 
 
-def test_a_rule_that_nothing_meets_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("coding", CODINGS)
+def test_faces_that_are_sure_keep_the_trainers_label(coding: str) -> None:
+    """`sure` counts no face whose label the trainer's coder would change."""
+    model = doors.model("pixels", coding)
+    faces = calibrate.hardened(model)
+    trainers = model.scores(faces.crops).argmax(axis=1)
+    for row in calibrate.choose(model, Factors.of(model), faces).rows:
+        built = graph.build(Factors.of(model), model.spec, replace(model.coding, iterations=row.iterations))
+        labels = calibrate._outputs(built, faces.crops, "label")
+        assert row.sure <= np.mean(labels == trainers) + 1e-9
+    assert row.sure == 1
+
+
+def test_where_no_number_will_do_the_trainers_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     model = doors.model("both", "l1")
     monkeypatch.setattr(calibrate, "AGREEMENT", 1.1)
-    with pytest.raises(UsageError, match="--iterations"):
-        calibrate.choose(model, Factors.of(model), calibrate.hardened(model, limit=32))
+    assert calibrate.choose(model, Factors.of(model), calibrate.hardened(model, limit=32)).coding == model.coding
 
 
 @pytest.mark.parametrize("wanted", [0.96, 1.0])

@@ -13,6 +13,9 @@ import cv2
 import numpy as np
 import pytest
 
+from edge.manifest import ALIGNMENT
+from edge.preprocess import SIZE
+from tests import portraits
 from tests.data import faces, file_of
 from trainer import cli
 from trainer.model import Model
@@ -59,6 +62,26 @@ def test_fit_writes_a_model_that_recognises(trainer: Call, photos: Path, tmp_pat
     code, out, _ = trainer("show", output, "--json")
     assert (code, json.loads(out)["people"]) == (0, 4)
     assert "person" not in out.replace("people", ""), "no name in what may be logged"
+
+
+def test_fit_and_tune_take_photographs(trainer: Call, tmp_path: Path) -> None:
+    portraits.yunet()  # or skip
+    for name in ("s1", "s2", "s3"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i, portrait in enumerate(portraits.people()[name][:4]):
+            cv2.imwrite(str(tmp_path / "photos" / name / f"{i}.jpg"), portraits.in_a_room(portrait, width=150 + 20 * i))
+    cv2.imwrite(str(tmp_path / "photos" / "s1" / "nobody.png"), np.full((300, 400, 3), 90, np.uint8))
+    output = tmp_path / "door.npz"
+    code, _, err = trainer("fit", tmp_path / "photos", "-o", output, "--preset", "light")
+    assert (code, "s1/nobody.png (no face found)" in err) == (2, True)
+    code, _, err = trainer("fit", tmp_path / "photos", "-o", output, "--preset", "light", "--skip-bad")
+    assert code == 0, err
+    assert "nobody.png" in err
+    model = Model.load(output)
+    assert (model.alignment, model.crops.shape) == (ALIGNMENT, (12, *SIZE))
+    grid = ("--features", "both", "--lam", "25", "--alpha", "0.5", "--gamma", "0.05", "--folds", "2", "--jobs", "1")
+    words = ("tune", tmp_path / "photos", "--skip-bad", "-o", tmp_path / "t.toml", "--coding", "l21")
+    assert trainer(*words, *grid)[0] == 0
 
 
 def test_options_override_config_overrides_preset(trainer: Call, photos: Path, tmp_path: Path) -> None:

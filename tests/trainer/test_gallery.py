@@ -15,8 +15,12 @@ import pytest
 import scipy.io
 import scipy.sparse
 
+from edge.detect import photo_min_face
 from edge.errors import GalleryError
+from edge.manifest import ALIGNMENT, NO_ALIGNMENT
 from edge.photo import read_grey
+from edge.preprocess import SIZE, align
+from tests import portraits
 from trainer.gallery import Gallery, load
 
 HEIGHT, WIDTH = 24, 20
@@ -96,10 +100,60 @@ def test_the_content_decides_not_the_suffix(photos: Path) -> None:
     np.testing.assert_array_equal(result.images[result.sources.index("anna/3.jpg")], face(7))
 
 
-def test_photos_that_are_not_cropped_are_refused(photos: Path) -> None:
-    with pytest.raises(GalleryError, match=r"later version.*--cropped") as caught:
-        load(photos, cropped=False)
-    assert caught.value.exit_code == 2
+@pytest.fixture
+def album(tmp_path: Path) -> Path:
+    """Photographs of two people, in which their faces have to be found."""
+    for name in ("s1", "s2"):
+        for i, portrait in enumerate(portraits.people()[name][:2]):
+            put(tmp_path / name / f"{i}.png", portraits.in_a_room(portrait, width=140 + 60 * i, at=(300 * i, 30)))
+    return tmp_path
+
+
+def test_faces_are_found_and_aligned_as_on_the_device(album: Path) -> None:
+    result = load(album, cropped=False, finder=portraits.finder())
+    assert result.images.shape == (4, *SIZE)
+    assert result.alignment == ALIGNMENT
+    assert load(album, cropped=True, size=(40, 40)).alignment == NO_ALIGNMENT
+    photo: Any = cv2.imread(str(album / "s2" / "1.png"))
+    (found,) = portraits.finder().detect(photo, photo_min_face(photo))
+    wanted = align(portraits.grey(photo), found.landmarks, SIZE)
+    np.testing.assert_array_equal(result.images[result.sources.index("s2/1.png")], wanted)
+    assert load(album, cropped=False, size=(64, 52), finder=portraits.finder()).images.shape == (4, 64, 52)
+
+
+def test_a_photo_without_a_face_or_with_several_is_named(album: Path) -> None:
+    put(album / "s1" / "empty.png", np.random.default_rng(0).integers(0, 256, (300, 400), dtype=np.uint8))
+    crowd: Any = cv2.imread(str(album / "s1" / "0.png"))
+    crowd[30:249, 400:580] = cv2.resize(portraits.people()["s3"][0], (180, 219))
+    put(album / "s2" / "crowd.png", crowd)
+    put(album / "s2" / "half.png", portraits.in_a_room(portraits.people()["s2"][0], width=220, at=(100, 30))[:, 190:])
+    with pytest.raises(GalleryError, match=r"3 photos.*empty\.png \(no face found\)") as caught:
+        load(album, cropped=False, finder=portraits.finder())
+    assert "s2/crowd.png (2 faces found)" in str(caught.value)
+    assert "s2/half.png (face cut off)" in str(caught.value)
+    result = load(album, cropped=False, skip_bad=True, finder=portraits.finder())
+    assert len(result.images) == 4
+    assert noted(result, "left out", "no face found", "2 faces found")
+
+
+def test_a_small_face_in_the_background_does_not_spoil_a_photo(album: Path) -> None:
+    photo = portraits.in_a_room(portraits.people()["s1"][3], width=220, at=(20, 20))
+    photo[300:422, 500:600] = cv2.resize(portraits.people()["s3"][0], (100, 122))
+    put(album / "s1" / "more.png", photo)
+    result = load(album, cropped=False, finder=portraits.finder())
+    assert noted(result, "smaller faces beside", "s1/more.png")
+    alone = portraits.in_a_room(portraits.people()["s1"][3], width=220, at=(20, 20))
+    put(album / "s1" / "more.png", alone)
+    again = load(album, cropped=False, finder=portraits.finder())
+    where = result.sources.index("s1/more.png")
+    assert np.abs(result.images[where].astype(int) - again.images[where]).mean() < 1, "the same face was taken"
+
+
+def test_training_photos_may_be_dark_and_soft(album: Path) -> None:
+    photo: Any = cv2.imread(str(album / "s1" / "0.png"))
+    put(album / "s1" / "dark.png", photo // 6)
+    put(album / "s1" / "soft.png", cv2.GaussianBlur(photo, (0, 0), 3))
+    assert len(load(album, cropped=False, finder=portraits.finder()).images) == 6
 
 
 def test_progress_counts_every_photo(photos: Path) -> None:

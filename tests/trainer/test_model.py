@@ -407,6 +407,8 @@ WRONG: dict[str, Callable[[dict[str, Array]], dict[str, Any]]] = {
     "spec of another size": lambda a: {"header": {"spec": {"height": 12, "width": 8}}},
     "spec unknown": lambda a: {"header": {"spec": {"height": 10, "width": 8, "depth": 3}}},
     "spec text": lambda a: {"header": {"spec": {"height": "10", "width": 8}}},
+    "no alignment": lambda a: {"header": {"alignment": None}},
+    "an alignment of another kind": lambda a: {"header": {"alignment": "six-points"}},
     "coding unknown": lambda a: {"header": {"coding": {"kind": "l3"}}},
     "coding text": lambda a: {"header": {"coding": {"lam": "much"}}},
     "coding nothing": lambda a: {"header": {"coding": None}},
@@ -589,6 +591,7 @@ def test_a_killed_writer_leaves_the_old_or_the_new_model(tmp_path: Path) -> None
         crops = np.repeat(np.repeat(np.repeat(small.crops, 10, axis=1), 10, axis=2), 8, axis=0)
         Model(
             spec=big,
+            alignment=small.alignment,
             coding=small.coding,
             labels=small.labels,
             D=np.full((big.length, small.D.shape[1]), 0.05, np.float32),
@@ -597,6 +600,7 @@ def test_a_killed_writer_leaves_the_old_or_the_new_model(tmp_path: Path) -> None
             crops=crops,
             crop_people=np.repeat(small.crop_people, 8),
             parameters={},
+            rejection=None,
             training={},
             fingerprint=name,
         ).save(tmp_path / name)

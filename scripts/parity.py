@@ -1,0 +1,82 @@
+"""The trainer's table once more, through the exported graph: both accuracies of every cell, on the same models and test faces."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from reproduce import CELLS, DATA, FILES, ROWS, Row, key_of
+
+from edge import console
+from edge.files import write_atomically
+from export import calibrate, graph
+from export.build import factorise
+from trainer.benchmark import Cell, load_arrays, tuned_parameters
+from trainer.gallery import Gallery
+from trainer.model import fit
+
+GOAL = 0.1  # points
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
+    output: Annotated[Path | None, typer.Option("--json", help="Keep results here, and go on from those found there.")] = None,
+    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
+    only: Annotated[str, typer.Option(help="Only the cells whose name holds this.")] = "",
+) -> None:
+    """Train, choose iterations and export as `edge-export build` does, and compare on the test faces."""
+    results: dict[str, Any] = json.loads(output.read_text()) if output is not None and output.exists() else {}
+    for cell in CELLS:
+        for row in ROWS:
+            key = key_of(cell, row, splits)
+            if row.schedule == "paper" or only not in key:
+                continue
+            if key not in results:
+                images, labels = load_arrays(data / FILES[cell.dataset], cell)
+                results[key] = [measure(images, labels, cell, row, split) for split in range(splits)]
+                if output is not None:
+                    write_atomically(output, (json.dumps(results, indent=1) + "\n").encode(), mode=0o644)
+            console.say(line(key, results[key]))
+    differences = {key: mean(runs, "kit") - mean(runs, "trainer") for key, runs in results.items() if only in key}
+    outside = [key for key, difference in differences.items() if abs(difference) > GOAL]
+    typer.echo("\n".join(line(key, results[key]) for key in differences))
+    typer.echo(f"{len(differences) - len(outside)} of {len(differences)} cells within {GOAL} points.")
+
+
+def measure(images: Any, labels: Any, cell: Cell, row: Row, split: int) -> dict[str, Any]:
+    """One split, trained as in trainer.benchmark.reproduce."""
+    train, test = cell.split(labels, np.random.default_rng([0, split]))
+    names = np.array([f"{label:03d}" for label in labels])
+    gallery = Gallery(images=images[train], labels=names[train], sources=tuple(map(str, train)))
+    used = {"atoms_per_class": cell.atoms, **tuned_parameters(cell, row.features)}
+    parameters = {"coding": row.coding, "schedule": row.schedule, "random_state": split, **used}
+    model = fit(gallery, cell.spec(row.features), parameters)
+    factors = factorise(model)
+    choice = calibrate.choose(model, factors, calibrate.hardened(model))
+    faces = calibrate.Faces(crops=images[test], people=np.searchsorted(model.labels, names[test]))
+    return {
+        "trainer": 100 * float(np.mean(model.scores(faces.crops).argmax(axis=1) == faces.people)),
+        "kit": 100 * calibrate.accuracy(graph.build(factors, model.spec, choice.coding), faces),
+        "iterations": choice.coding.iterations,
+        "of_its_own": choice.coding == model.coding,
+        "agreement": choice.row.agreement,
+    }
+
+
+def mean(runs: list[dict[str, Any]], name: str) -> float:
+    return float(np.mean([run[name] for run in runs]))
+
+
+def line(key: str, runs: list[dict[str, Any]]) -> str:
+    trainer, kit = mean(runs, "trainer"), mean(runs, "kit")
+    iterations = " ".join(f"{run['iterations']}{'*' if run['of_its_own'] else ''}" for run in runs)
+    return f"{key}: trainer {trainer:.2f}, kit {kit:.2f}, {kit - trainer:+.2f}; iterations {iterations}"
+
+
+if __name__ == "__main__":
+    console.run(app)
