@@ -22,7 +22,6 @@ from edge.camera import Camera, Frame
 from edge.child import run_python
 from edge.detect import Face
 from edge.errors import CameraError
-from edge.preprocess import align
 from edge.quality import assess
 from edge.recognize import Recognition, Recognizer
 from edge.terminal import Terminal
@@ -195,7 +194,7 @@ class _Bench:
     def _crops(self, image: NDArray[np.uint8], faces: list[Face]) -> NDArray[np.uint8]:
         """Those of the faces that are good enough, as in Recognizer.recognize."""
         grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
-        crops = [align(grey, face.landmarks, self.recognizer.kit.manifest.size) for face in faces]
+        crops = [self.recognizer.crop(grey, face) for face in faces]
         limits = self.recognizer.limits
         good = [crop for face, crop in zip(faces, crops, strict=True) if assess(grey, face, limits, crop).reason is None]
         return np.array(good)

@@ -436,12 +436,11 @@ def checked_name(name: str) -> str:
 
 def known_by(recognizer: Recognizer) -> Known | None:
     """Whom a kit takes a face for; None for a kit that knows cropped photos only."""
-    manifest = recognizer.kit.manifest
-    if manifest.alignment == NO_ALIGNMENT:
+    if recognizer.kit.manifest.alignment == NO_ALIGNMENT:
         return None
 
     def known(grey: NDArray[np.uint8], face: Face) -> str | None:
-        return recognizer.recognize_crops(align(grey, face.landmarks, manifest.size)[None])[0].label
+        return recognizer.recognize_crops(recognizer.crop(grey, face)[None])[0].label
 
     return known
 

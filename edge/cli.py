@@ -6,52 +6,45 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any
 
 import typer
 
+from edge import audit_cli, capture, console
 from edge import bench as benches
-from edge import capture, console
 from edge import doctor as doctors
-from edge.annotate import VideoWriterSink, View
+from edge import service as services
+from edge import settings as configuration
+from edge.assembly import open_terminal
 from edge.camera import open_camera
 from edge.capture import CaptureSettings
 from edge.detect import MIN_FACE, photo_min_face
-from edge.doorlist import DoorList
-from edge.errors import KitError, UnfitError
-from edge.events import Background, Command, ForPeople, JsonLines, Sink, printable
+from edge.errors import KitError, SettingsError, UnfitError
 from edge.photo import read_colour, read_grey
 from edge.preprocess import resize_crop
-from edge.preview import Preview
 from edge.recognize import Recognizer
-from edge.terminal import Terminal, run_until_signal
-from edge.track import VisitRules
+from edge.terminal import run_until_signal
 
 SCHEMA = 1
 PLACES = (Path("door.kit"), Path("/etc/lclrr-edge/door.kit"))
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
-Closing = TypeVar("Closing", bound=_Closable)
 app = console.new_app("Recognise people with a kit that `edge-export build` made.")
+app.add_typer(audit_cli.app, name="audit")
 
 
 KitArgument = Annotated[
     Path | None, typer.Argument(metavar="[KIT]", help="The kit (or EDGE_KIT, ./door.kit, /etc/lclrr-edge/door.kit).")
 ]
-CameraOption = Annotated[
-    str,
-    typer.Option(
-        metavar="[SOURCE]",
-        help="0, /dev/video0, picamera2:0, rtsp://..., http://..., a video file or a folder of images; alone, camera 0.",
-    ),
+CAMERA = typer.Option(
+    metavar="[SOURCE]",
+    help="0, /dev/video0, picamera2:0, rtsp://..., http://..., a video file or a folder of images; alone, camera 0.",
+)
+CameraOption = Annotated[str, CAMERA]
+SettingsOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Settings (or EDGE_SETTINGS, /etc/lclrr-edge/settings.toml).")
 ]
 PublicKey = Annotated[Path | None, typer.Option(help="Require the kit to be signed with this key (PEM).")]
 
@@ -59,54 +52,47 @@ PublicKey = Annotated[Path | None, typer.Option(help="Require the kit to be sign
 @app.command()
 def recognize(
     kit: KitArgument = None,
-    camera: CameraOption = "0",
+    settings: SettingsOption = None,
+    camera: Annotated[str | None, CAMERA] = None,
     public_key: PublicKey = None,
     door: Annotated[Path | None, typer.Option(help="Door list: who may pass, and when (TOML).")] = None,
-    on_grant: Annotated[str | None, typer.Option(metavar="CMD", help="Run this for each grant, the event on its stdin.")] = None,
-    on_grant_seconds: Annotated[float, typer.Option(help="How long that command may take.")] = 5.0,
+    on_grant: Annotated[
+        str | None, typer.Option(metavar="CMD", help="Run this for each grant, the event on its stdin.")
+    ] = None,
+    on_grant_seconds: Annotated[float | None, typer.Option(help="How long that command may take.")] = None,
     annotate: Annotated[Path | None, typer.Option(help="Write the video with boxes, names and reasons (.mp4, .avi).")] = None,
     preview: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Serve a live page, as at 127.0.0.1:8080.")] = None,
-    needed: Annotated[int, typer.Option(min=2, help="Frames that must show the same person...")] = VisitRules.needed,
-    window: Annotated[int, typer.Option(min=2, help="...among this many of the latest.")] = VisitRules.window,
-    min_face: Annotated[int, typer.Option(min=10, help="Width of the smallest face, in pixels.")] = MIN_FACE,
-    max_fps: Annotated[float, typer.Option(min=0.1, help="Frames looked at in a second, of a live camera.")] = 15.0,
-    threads: Annotated[int, typer.Option(min=1, help="Threads for finding and recognising.")] = 1,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for a camera that is not there yet.")] = False,
-    json_lines: Annotated[bool | None, typer.Option("--json/--no-json", help="Events on stdout (default: if no terminal).")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics and /healthz, as at 127.0.0.1:9109.")
+    ] = None,
+    needed: Annotated[int | None, typer.Option(min=2, help="Frames that must show the same person...")] = None,
+    window: Annotated[int | None, typer.Option(min=2, help="...among this many of the latest.")] = None,
+    min_face: Annotated[int | None, typer.Option(min=10, help="Width of the smallest face, in pixels.")] = None,
+    max_fps: Annotated[float | None, typer.Option(min=0.1, help="Frames looked at in a second, of a live camera.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads for finding and recognising.")] = None,
+    wait: Annotated[bool | None, typer.Option("--wait/--no-wait", help="Wait for a camera that is not there yet.")] = None,
+    json_lines: Annotated[
+        bool | None, typer.Option("--json/--no-json", help="Events on stdout (default: if no terminal).")
+    ] = None,
 ) -> None:
-    """Watch a camera and decide who may pass: one event per visit, as JSON on stdout and in words on a terminal."""
-    door_list = None if door is None else DoorList.load(door)
-    recognizer = _recognizer(kit, public_key, threads=threads, min_face=min_face)
-    recognizer.finder  # noqa: B018 (a kit that finds no faces is refused before the camera is opened)
-    _warn(recognizer, door_list)
-    with ExitStack() as stack:
-        source = stack.enter_context(open_camera(camera, wait=wait))
-        sinks: list[Sink] = []
-        if sys.stdout is not None and (json_lines or (json_lines is None and not sys.stdout.isatty())):
-            sinks.append(_closing(stack, Background(JsonLines(sys.stdout))))
-        if sys.stderr is not None and sys.stderr.isatty():
-            sinks.append(_closing(stack, Background(ForPeople(sys.stderr))))
-        if on_grant is not None:
-            sinks.append(_closing(stack, Command(on_grant, on_grant_seconds)))
-        viewers: list[Callable[[View], None]] = []
-        terminal = Terminal(
-            recognizer,
-            source,
-            door_list=door_list,
-            rules=VisitRules(needed=needed, window=window),
-            sinks=sinks,
-            viewers=viewers,
-            max_fps=max_fps,
-        )
-        if preview is not None:
-            page = stack.enter_context(Preview(preview, terminal.health))
-            sinks.append(page)
-            viewers.append(page.publish)
-            console.say(f"Preview at {page.url}")
-        if annotate is not None:
-            viewers.append(_closing(stack, VideoWriterSink(annotate, max_fps if source.live else None, live=source.live)))
-        if run_until_signal(terminal) == signal.SIGINT:
-            raise KeyboardInterrupt
+    """Watch a camera and decide who may pass: one event per visit, as JSON on stdout and in words on a terminal.
+
+    What is not given here is as the settings say.
+    """
+    stored = configuration.load(configuration.find(settings))
+    chosen = stored.override(
+        kit={"public_key": public_key, "min_face": min_face, "threads": threads},
+        camera={"source": camera, "max_fps": max_fps, "wait": wait},
+        door={"list": door},
+        visits={"needed": needed, "window": window},
+        events={"json_lines": json_lines, "on_grant": on_grant, "on_grant_seconds": on_grant_seconds},
+        preview={"address": preview},
+        metrics={"address": metrics},
+    )
+    with open_terminal(chosen, find_kit(kit, stored.kit.path), annotate=annotate, say=console.say) as terminal:
+        received = run_until_signal(terminal)
+    if received == signal.SIGINT:
+        raise KeyboardInterrupt
 
 
 @app.command()
@@ -201,6 +187,59 @@ def enrol(
         console.say(sentence)
 
 
+config = typer.Typer(no_args_is_help=True, help="Check or show the settings.")
+app.add_typer(config, name="config")
+SettingsArgument = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", help="Settings (or EDGE_SETTINGS, /etc/lclrr-edge/settings.toml).")
+]
+
+
+@config.command("check")
+def check_settings(file: SettingsArgument = None) -> None:
+    """Say everything that is wrong with the settings, one line each on stdout."""
+    path = configuration.find(file)
+    problems = configuration.problems(path)
+    for problem in problems:
+        typer.echo(problem)
+    if problems:
+        raise SettingsError(f"{path} cannot be used: {len(problems)} problem{'s' if len(problems) > 1 else ''}.")
+    console.say("There is no settings file: the defaults hold." if path is None else f"{path} is good.")
+
+
+@config.command("show")
+def show_settings(file: SettingsArgument = None) -> None:
+    """Print the settings in force, as TOML: those of the file, and the defaults for all else. Passwords are not shown."""
+    stored = configuration.load(configuration.find(file))
+    typer.echo(configuration.as_toml(stored.override(kit={"path": _kit_of_environment()})), nl=False)
+
+
+@config.command("template")
+def settings_template() -> None:
+    """Print a settings file to begin with: every key, what it means, and its default."""
+    typer.echo(configuration.template(), nl=False)
+
+
+@app.command("install-service")
+def install_service(
+    kit: KitArgument = None,
+    settings: SettingsOption = None,
+    camera: Annotated[str | None, CAMERA] = None,
+    user: Annotated[str, typer.Option(help="Whose process it is.")] = services.USER,
+    watchdog_seconds: Annotated[
+        float, typer.Option(help="Start it anew if no frame was processed for so long.")
+    ] = services.Unit.watchdog_seconds,
+    output: Annotated[Path, typer.Option(help="Where the unit file goes.")] = services.PLACE,
+    only_print: Annotated[bool, typer.Option("--print", help="Print the unit file, and write nothing.")] = False,
+) -> None:
+    """Write a systemd unit that runs `edge recognize` at each start of this device, and starts it anew when it fails."""
+    unit = services.unit(kit=kit, settings=settings, camera=camera, user=user, watchdog_seconds=watchdog_seconds)
+    if only_print:
+        typer.echo(unit.text(), nl=False)
+    else:
+        services.install(unit, output)
+        console.say(f"{output} is written. {services.next_step(output)}")
+
+
 def _has_kit(given: Path | None) -> bool:
     try:
         find_kit(given)
@@ -214,28 +253,19 @@ def _recognizer(kit: Path | None, public_key: Path | None, **settings: Any) -> R
     return Recognizer.load(find_kit(kit), public_key=key, **settings)
 
 
-def _warn(recognizer: Recognizer, door_list: DoorList | None) -> None:
-    manifest = recognizer.kit.manifest
-    if manifest.thresholds.provisional:
-        console.say("warning: this kit was made without knowing what strangers score; do not trust it with a door.")
-    for name in [] if door_list is None else door_list.unknown_people(manifest.labels):
-        console.say(f"warning: the door list names {printable(name)}, whom the kit does not know.")
-
-
-def _closing(stack: ExitStack, sink: Closing) -> Closing:
-    stack.callback(sink.close)
-    return sink
-
-
-def find_kit(given: Path | None) -> Path:
-    """The kit that was named, or the first that is where kits are looked for."""
-    named = given or (Path(os.environ["EDGE_KIT"]) if os.environ.get("EDGE_KIT") else None)
+def find_kit(given: Path | None, stored: Path | None = None) -> Path:
+    """The kit that was named here, in the environment or in the settings; or the first that is where kits are looked for."""
+    named = given or _kit_of_environment() or stored
     if named is not None:
         return named
     for place in PLACES:
         if place.exists():
             return place
     raise KitError("There is no kit.", "Name one, set EDGE_KIT, or put door.kit into this folder.")
+
+
+def _kit_of_environment() -> Path | None:
+    return Path(os.environ["EDGE_KIT"]) if os.environ.get("EDGE_KIT") else None
 
 
 def with_camera(words: list[str]) -> list[str]:

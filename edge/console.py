@@ -10,13 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated, NoReturn, TextIO
 
 import typer
 
-from edge.errors import EXIT_INTERRUPTED, EdgeError, UsageError
+from edge.errors import EXIT_INTERRUPTED, EdgeError
 from edge.events import Background, StreamClosed, _Lines, printable
+from edge.files import read_bytes as read_bytes
 
 REPEAT_SECONDS = 10.0
 """A warning is not repeated before: a fault that comes with each frame must not fill an SD card."""
@@ -56,13 +56,6 @@ def run(app: typer.Typer) -> NoReturn:
 def leave(sentence: str, code: int) -> NoReturn:
     typer.echo(sentence, err=True)
     sys.exit(code)
-
-
-def read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}).", "Check the path.") from None
 
 
 def say(sentence: str) -> None:

@@ -10,7 +10,9 @@ Exit codes: 0 well; 2 usage and bad input on the workstation; 130 Ctrl-C; and fo
 and at the door
 31 no camera    32 nothing to find faces with    33 a door list that makes no sense    34 an address that cannot be served
 35 a face that is enrolled under another name    36 too few usable photos to enrol
-37 the doctor found something that will not work
+37 the doctor found something that will not work    38 settings that make no sense, or a secret that is not there
+39 a sink that cannot work here    40 an audit log that cannot be opened or written    41 one that is damaged
+42 one whose chain is broken, or whose end is missing    43 a service that cannot be installed
 """
 
 from __future__ import annotations
@@ -141,6 +143,47 @@ class ListenError(EdgeError):
     """An address that the preview cannot be served at."""
 
     exit_code = 34
+
+
+class SettingsError(EdgeError):
+    """Settings that cannot be read, or that say something impossible. `problems` are all that were found, a sentence each."""
+
+    exit_code = 38
+
+    def __init__(self, *problems: str) -> None:
+        more = f"There are {len(problems) - 1} more problems: see `edge config check`." if len(problems) > 1 else ""
+        super().__init__(problems[0], more or "See docs/settings.md.")
+        self.problems = problems
+
+
+class SinkError(EdgeError):
+    """A sink that cannot work here: a missing package, pin or certificate."""
+
+    exit_code = 39
+
+
+class AuditError(EdgeError):
+    """An audit log that cannot be opened, read or written."""
+
+    exit_code = 40
+
+
+class AuditDamagedError(AuditError):
+    """An audit log that SQLite cannot read any more."""
+
+    exit_code = 41
+
+
+class AuditChainError(AuditError):
+    """An audit log in which an entry was changed, taken out or cut off."""
+
+    exit_code = 42
+
+
+class ServiceError(EdgeError):
+    """A service that cannot be installed."""
+
+    exit_code = 43
 
 
 class UnfitError(EdgeError):

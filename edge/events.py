@@ -122,17 +122,22 @@ def notice(
 
 
 def _envelope(kind: str, now: float, utc: datetime, camera: str, kit_sha256: str) -> dict[str, Any]:
-    if utc.tzinfo is None:
-        raise ValueError("utc must know its time zone")
     return {
         "schema": SCHEMA,
         "event_id": uuid.uuid4().hex,
         "kind": kind,
-        "utc": utc.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "utc": utc_text(utc),
         "monotonic": _number(now),
         "camera": camera,
         "kit": kit_sha256[:KIT_DIGITS],
     }
+
+
+def utc_text(when: datetime) -> str:
+    """ISO 8601 with milliseconds and Z: as text, earlier is smaller."""
+    if when.tzinfo is None:
+        raise ValueError("utc must know its time zone")
+    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _number(value: float) -> float | None:

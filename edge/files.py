@@ -6,6 +6,16 @@ import os
 import tempfile
 from pathlib import Path
 
+from edge.errors import UsageError
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file that a person has named."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).", "Check the path.") from None
+
 
 def write_atomically(path: str | Path, data: bytes, *, mode: int = 0o600) -> None:
     """Replace `path` by `data` in one step. The default mode is private: what this project writes describes faces."""

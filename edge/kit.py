@@ -92,7 +92,9 @@ def parse(data: bytes, public_key: bytes | None = None) -> Kit:
         raise KitDamagedError(f"The kit's {wrong[0][:40]} is not the one that its manifest names.", _COPY_AGAIN)
     if RECOGNIZER not in parts:
         raise KitError("The kit holds no recogniser.", "Build it again.")
-    onnx_guard.check(parts[RECOGNIZER], onnx_guard.RECOGNIZER_OPERATORS, RECOGNIZER)
+    embeds = manifest.features.get("kind") == "onnx"
+    operators = onnx_guard.RECOGNIZER_OPERATORS | (onnx_guard.BACKBONE_OPERATORS if embeds else frozenset())
+    onnx_guard.check(parts[RECOGNIZER], operators, RECOGNIZER)
     detector = parts.get(DETECTOR)
     if detector is not None:
         onnx_guard.check(detector, onnx_guard.DETECTOR_OPERATORS, DETECTOR)

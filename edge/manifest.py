@@ -10,7 +10,7 @@ from typing import Any
 
 from edge.errors import KitDamagedError, KitError, KitVersionError
 
-NO_ALIGNMENT, ALIGNMENT = "none", "five-points-1"
+NO_ALIGNMENT, ALIGNMENT, ARCFACE_ALIGNMENT = ALIGNMENTS = "none", "five-points-1", "arcface-112"
 
 FORMAT = 1
 KIND = "lclrr-edge kit"
@@ -45,9 +45,9 @@ class Manifest:
     crop: Mapping[str, int]
     """height and width of a crop, in pixels."""
     alignment: str
-    """How crops are made: none (the photos were cropped), or five-points-1 (edge.preprocess.align)."""
+    """How crops are made: none (the photos were cropped), or by which five points (edge.preprocess.PLACES)."""
     features: Mapping[str, Any]
-    """The FeatureSpec that the graph computes."""
+    """The FeatureSpec that the graph computes, or what is known of the embedding model inside it (kind onnx)."""
     coding: Mapping[str, Any]
     """How the graph codes a face: kind, lam, iterations, penalty."""
     precision: str
@@ -107,7 +107,7 @@ class Manifest:
             len(self.labels) >= 2
             and all(isinstance(label, str) and label for label in self.labels)
             and len(set(self.labels)) == len(self.labels)
-            and self.alignment in (NO_ALIGNMENT, ALIGNMENT)
+            and self.alignment in ALIGNMENTS
             and all(type(length) is int and 1 <= length <= 4096 for length in self.size)
             and all(type(limit) is float and math.isfinite(limit) and limit > 0 for limit in limits)
             and all(type(rate) is float and 0 <= rate <= 1 for rate in rates)

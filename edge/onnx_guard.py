@@ -25,6 +25,7 @@ RECOGNIZER_OPERATORS = frozenset(
         "Greater",
         "MatMul",
         "Max",
+        "Mean",
         "Mul",
         "Pad",
         "ReduceL2",
@@ -38,6 +39,8 @@ RECOGNIZER_OPERATORS = frozenset(
         "TopK",
     ]
 )
+# What an embedding model in front of the recogniser may use beside those: SFace, MobileFaceNet, the ResNets of ArcFace.
+BACKBONE_OPERATORS = frozenset(["BatchNormalization", "Flatten", "GlobalAveragePool", "MaxPool", "PRelu", "Sigmoid"])
 DETECTOR_OPERATORS = frozenset(["Add", "Conv", "MaxPool", "Relu", "Reshape", "Resize", "Sigmoid", "Transpose"])
 MAX_OPSET = 17
 MAX_IR_VERSION = 8

@@ -3,6 +3,7 @@
     grey frame and five landmarks  ->  canonical crop, uint8 (H, W)  ->  pixels | gradient | both  ->  a vector of unit length
 
 A face is turned, scaled and moved by one similarity until its landmarks lie where every face has them: forehead to chin.
+Embedding models, which may take the place of these features (trainer.backbone), were trained on faces in another place.
 
 `pixels` is the crop averaged over square cells. `gradient` is the direction of the grey-level slope, which hardly changes
 with the light: blur and Sobel, the slope divided by its own length, its positive part along eight directions, squared,
@@ -12,7 +13,7 @@ so that export/graph.py can put the same arithmetic into the graph.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 import cv2
@@ -20,16 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge.errors import ParameterError
+from edge.manifest import ALIGNMENT, ARCFACE_ALIGNMENT
 
 Kind = Literal["pixels", "gradient", "both"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DIRECTIONS = 8
 CHUNK = 256  # images turned into features at once: bounds memory, changes nothing
 SIZE = (80, 64)  # height and width of a canonical crop, unless another is asked for
-# Where the canonical crop shows the eyes, the nose and the corners of the mouth: x from its middle, y from its top, both in
-# parts of its height. The shape is the mean of the ORL faces. To change it is to change the name of the alignment in
-# edge.manifest: a kit must be used with the crops that it was trained on.
+# Where a crop shows the eyes, the nose and the corners of the mouth: x from its middle, y from its top, both in parts of its
+# height. Ours has the shape of the mean ORL face; the other is that of ArcFace, which most embedding models since were trained
+# with, SFace too. To change one is to change its name: a kit must be used with the crops that it was trained on.
 LANDMARKS = np.array([[-0.168, 0.37], [0.168, 0.37], [0, 0.558], [-0.141, 0.695], [0.141, 0.695]])
+_ARCFACE = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
+PLACES = {ALIGNMENT: LANDMARKS, ARCFACE_ALIGNMENT: (_ARCFACE - (56, 0)) / 112}
 BLANK = 1e-6  # a vector shorter than this becomes zero, instead of noise blown up to unit length
 
 
@@ -74,6 +78,10 @@ class FeatureSpec:
             cell=max(1, round(short / 20)),
             gradient_cell=max(1, round(short / 16)),
         )
+
+    def settings(self) -> dict[str, Any]:
+        """For headers and manifests."""
+        return asdict(self)
 
     @property
     def length(self) -> int:
@@ -122,18 +130,20 @@ def resize_crop(image: NDArray[Any], size: tuple[int, int]) -> NDArray[np.uint8]
     return _sample(image, np.array([[width / size[1], 0, 0], [0, height / size[0], 0]]), size)
 
 
-def align(grey: NDArray[np.uint8], landmarks: NDArray[Any], size: tuple[int, int]) -> NDArray[np.uint8]:
+def align(
+    grey: NDArray[np.uint8], landmarks: NDArray[Any], size: tuple[int, int], alignment: str = ALIGNMENT
+) -> NDArray[np.uint8]:
     """The canonical crop, (height, width), of the face with these landmarks (5, 2) in a grey frame."""
-    return _sample(grey, crop_to_frame(landmarks, size), size)
+    return _sample(grey, crop_to_frame(landmarks, size, alignment), size)
 
 
-def crop_to_frame(landmarks: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float64]:
-    """(2, 3): where a point of the crop lies in the frame, by the similarity that brings LANDMARKS nearest to `landmarks`.
+def crop_to_frame(landmarks: NDArray[Any], size: tuple[int, int], alignment: str = ALIGNMENT) -> NDArray[np.float64]:
+    """(2, 3): where a point of the crop lies in the frame, by the similarity that brings PLACES nearest to `landmarks`.
 
     With points as complex numbers it is z = a w + b: least squares in one line each, and a mirror image is impossible.
     """
     frame = np.asarray(landmarks, np.float64) @ (1, 1j)
-    crop = (LANDMARKS * size[0]) @ (1, 1j) + size[1] / 2
+    crop = (PLACES[alignment] * size[0]) @ (1, 1j) + size[1] / 2
     spread = crop - crop.mean()
     a = np.vdot(spread, frame) / np.vdot(spread, spread)
     b = frame.mean() - a * crop.mean()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +24,14 @@ from edge.quality import Quality, QualityLimits, assess
 from edge.runtime import session
 
 OUTPUTS = ("scores", "label", "confidence", "margin", "code_norm", "residual")
+
+
+Stage = Callable[[str], AbstractContextManager[object]]
+"""What is entered for each stage of a frame by its name, and left when the stage is over: for whoever times them."""
+
+
+def untimed(stage: str) -> AbstractContextManager[object]:
+    return nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +78,19 @@ class Recognizer:
     """Recognises the faces in a frame, or grey crops of the size that the kit was trained on."""
 
     def __init__(
-        self, kit: Kit, *, threads: int = 1, min_face: int = detect.MIN_FACE, limits: QualityLimits | None = None
+        self,
+        kit: Kit,
+        *,
+        threads: int = 1,
+        min_face: int = detect.MIN_FACE,
+        limits: QualityLimits | None = None,
+        stage: Stage = untimed,
     ) -> None:
-        """`min_face` is the width in pixels of the smallest face to look for, `limits` what it must be like."""
+        """`min_face` is the width in pixels of the smallest face to look for, `limits` what it must be like.
+
+        `stage` is entered to "detect" and to "recognise".
+        """
+        self._stage = stage
         self.kit, self.threads, self.min_face, self.limits = kit, threads, min_face, limits or QualityLimits()
         pack = kit.manifest.coding.get("kind") != "l1"
         self._session = session(kit.recognizer, kits.RECOGNIZER, threads=threads, pack=pack)
@@ -93,11 +113,12 @@ class Recognizer:
 
     def recognize(self, image: NDArray[np.uint8], *, min_face: int | None = None) -> list[Recognition]:
         """One Recognition per face in a BGR frame (H, W, 3), the largest face first."""
-        faces = self.finder.detect(image, min_face)
+        with self._stage("detect"):
+            faces = self.finder.detect(image, min_face)
         if not faces:
             return []
         grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
-        crops = [align(grey, face.landmarks, self.kit.manifest.size) for face in faces]
+        crops = [self.crop(grey, face) for face in faces]
         qualities = [assess(grey, face, self.limits, crop) for face, crop in zip(faces, crops, strict=True)]
         good = [crop for crop, quality in zip(crops, qualities, strict=True) if quality.reason is None]
         found = iter(self.recognize_crops(np.stack(good)) if good else [])
@@ -105,6 +126,10 @@ class Recognizer:
             replace(next(found) if quality.reason is None else self._refused(quality.reason), face=face, quality=quality)
             for face, quality in zip(faces, qualities, strict=True)
         ]
+
+    def crop(self, grey: NDArray[np.uint8], face: Face) -> NDArray[np.uint8]:
+        """The crop of a face in a grey frame, aligned as those that the kit was trained on."""
+        return align(grey, face.landmarks, self.kit.manifest.size, self.kit.manifest.alignment)
 
     def outputs(self, crops: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
         """The graph's outputs by name, for crops (N, H, W): scores (N, C), and the others (N,)."""
@@ -117,7 +142,8 @@ class Recognizer:
         """One Recognition per crop (N, H, W)."""
         if len(crops) == 0:
             return []
-        found = self.outputs(crops)
+        with self._stage("recognise"):
+            found = self.outputs(crops)
         return [self._recognition({name: values[i] for name, values in found.items()}) for i in range(len(crops))]
 
     def _recognition(self, found: dict[str, Any]) -> Recognition:

@@ -20,7 +20,7 @@ from edge.decide import STALE, Decision, Door
 from edge.detect import Face
 from edge.doorlist import DoorList
 from edge.events import Event, Sink, StreamClosed, deliver, event_from, notice
-from edge.recognize import Recognition, Recognizer
+from edge.recognize import Recognition, Recognizer, Stage, untimed
 from edge.track import Sighting, Tracker, VisitRules
 
 WAIT_SECONDS = 0.05  # for a frame, before looking at the camera's health, the clock and the stop signal again
@@ -48,12 +48,19 @@ class Terminal:
         viewers: Sequence[Callable[[View], None]] = (),
         max_fps: float = math.inf,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        on_frame: Callable[[], None] = lambda: None,
+        stage: Stage = untimed,
     ) -> None:
-        """`max_fps` bounds the frames looked at in a second, of a live camera only; `clock` tells the time of day."""
+        """`max_fps` bounds the frames looked at in a second, of a live camera only; `clock` tells the time of day.
+
+        `on_frame` is called after each frame with which nothing went wrong; `stage` is entered to "decide" and for "whole".
+        """
         self.recognizer, self.camera = recognizer, camera
         self.counters = Counter(dict.fromkeys(COUNTERS, 0))
         self._door_list, self._rules = door_list, rules or VisitRules()
         self._sinks, self._viewers, self._clock = sinks, viewers, clock
+        self._on_frame, self._stage = on_frame, stage
+        self._processed = math.nan  # when the last frame was taken with which nothing went wrong
         self._pause = 1 / max_fps if camera.live else 0.0
         self._resting_until = -math.inf
         self._up = True
@@ -82,14 +89,16 @@ class Terminal:
     def look(self, frame: Frame) -> list[Event]:
         """One frame: recognise, follow, decide, tell. The decisions it led to."""
         self.counters["frames"] += 1
-        return self._safely("a frame was passed over", self._look, frame) or []
+        with self._stage("whole"):
+            return self._safely("a frame was passed over", self._look, frame) or []
 
     def health(self) -> dict[str, Any]:
         """How the terminal does, without names. May be asked by any thread."""
-        camera = self.camera.health
+        camera, age = self.camera.health, self.camera.now() - self._processed
         return {
             "camera": self.camera.name,
             "camera_up": camera.up,
+            "frame_age_seconds": round(age, 3) if age >= 0 else None,
             "error": camera.error,
             "kit": self.recognizer.kit.sha256[:12],
             "counters": {
@@ -134,13 +143,17 @@ class Terminal:
             raise ValueError("a frame from the future")
         found = [(seen, seen.face) for seen in self.recognizer.recognize(frame.image) if seen.face is not None]
         self.counters["faces"] += len(found)
-        visits = self._tracker.update(frame.captured, [face.box_xyxy for _, face in found], [seen.label for seen, _ in found])
-        sightings = [(visit, _sighting(seen, frame)) for visit, (seen, _) in zip(visits, found, strict=True)]
-        told = self._step(sightings, frame.captured)
+        with self._stage("decide"):
+            boxes, labels = [face.box_xyxy for _, face in found], [seen.label for seen, _ in found]
+            visits = self._tracker.update(frame.captured, boxes, labels)
+            sightings = [(visit, _sighting(seen, frame)) for visit, (seen, _) in zip(visits, found, strict=True)]
+            told = self._step(sightings, frame.captured)
         if self._viewers:
             view = View(frame=frame, marks=[self._mark(*pair, visit) for visit, pair in zip(visits, found, strict=True)])
             for viewer in self._viewers:
                 self._safely("a picture was not shown", viewer, view)
+        self._processed = frame.captured
+        self._on_frame()
         return told
 
     def _step(self, seen: list[tuple[int | None, Sighting]], now: float) -> list[Event]:
@@ -172,7 +185,7 @@ class Terminal:
         self.counters[decision.outcome] += 1
         return self._deliver(event_from(decision, now=now, **self._about(when)))
 
-    def _notice(self, kind: str, **words: str | None) -> None:
+    def _notice(self, kind: str, **words: Any) -> None:
         self._safely(
             f"the {kind} was not told",
             lambda: self._deliver(notice(kind, now=self.camera.now(), **self._about(self._clock()), **words)),

@@ -16,14 +16,14 @@ from typing import Any
 import cv2
 import numpy as np
 
-from edge.errors import GalleryError, UsageError
+from edge.errors import GalleryError
 from edge.manifest import Thresholds
-from edge.preprocess import features
 from edge.runtime import session
 from export.graph import Factors
 from trainer.augment import harden
+from trainer.backbone import features
 from trainer.calibrate import Rejection
-from trainer.coding import Coding, code_by_factors
+from trainer.coding import Coding
 from trainer.gallery import Gallery
 from trainer.model import Model
 from trainer.prox import Array
@@ -124,27 +124,20 @@ def choose(
 
     Where none will do, all of the trainer's iterations: W was learned with them. `iterations` overrides.
     """
-    U, s, B = factors.U, factors.s, factors.B
     X = np.ascontiguousarray(features(faces.crops, model.spec).T)
-
-    def scores(coding: Coding) -> Array:
-        return B @ code_by_factors(U, s, X, coding)
-
     report("converged coder")
-    goal = scores(converged(model.coding)).argmax(axis=0)
+    goal = factors.scores(X, converged(model.coding)).argmax(axis=0)
     report("iterations")
-    trainers = _unit(scores(model.coding))
+    longest = max(iterations or 1, model.coding.iterations)
+    steps = [_unit(scores) for scores in factors.steps(X, replace(model.coding, iterations=longest))]
+    trainers = steps[model.coding.iterations - 1]
     second, first = np.partition(trainers, -2, axis=0)[-2:]
     converged_accuracy = float(np.mean(goal == faces.people))
     rows: list[Row] = []
-
-    def look(k: int, w: Array) -> None:
-        found = _unit(B @ w)
+    for k, found in enumerate(steps[: iterations or model.coding.iterations], start=1):
         labels, moved = found.argmax(axis=0), np.abs(found - trainers).max(axis=0)
         checks = (labels == goal, first - second > 2 * moved, labels == faces.people)
         rows.append(Row(k, *(float(np.mean(check)) for check in checks)))
-
-    code_by_factors(U, s, X, replace(model.coding, iterations=iterations or model.coding.iterations), look)
     good = [
         row.agreement >= AGREEMENT and row.sure >= SURE and abs(row.accuracy - converged_accuracy) < ACCURACY_SHIFT
         for row in rows
@@ -195,7 +188,7 @@ def thresholds(graph: bytes, faces: Faces, rejection: Rejection | None = None) -
     """
     confidence, residual = _outputs(graph, faces.crops, "confidence", "residual")
     noise_confidence, noise_residual = _outputs(graph, non_faces(faces.crops.shape[1:]), "confidence", "residual")
-    most = _rounded(1.1 * np.quantile(residual, 0.995))
+    most = max(_rounded(1.1 * np.quantile(residual, 0.995)), 1e-4)  # short vectors leave next to nothing unexplained
     through = noise_residual <= most
     loudest = float(noise_confidence[through].max(initial=0))
     if rejection is None:

@@ -168,7 +168,7 @@ def _account(built: Built, output: Path, precision: str) -> list[str]:
     strangers = (
         "provisional, set without strangers"
         if limits.provisional
-        else f"at most {limits.fpir:.2g} of strangers' photos, measured {limits.fpir_low:.2g} to {limits.fpir_high:.2g}"
+        else f"for {limits.fpir:.2%} of strangers' photos at most; measured: {limits.fpir_low:.2%} to {limits.fpir_high:.2%}"
     )
     lines.append(
         f"Thresholds ({strangers}): confidence {limits.confidence:g}, residual {limits.residual:g}; "
@@ -199,7 +199,7 @@ def _open(kit: Path, key: Path | None) -> Kit:
 def _gallery(path: Path, alignment: str, size: tuple[int, int]) -> gallery.Gallery:
     """Faces that are cropped as the training photos were."""
     cropped = alignment == NO_ALIGNMENT
-    faces = gallery.load(path, cropped=cropped, size=None if cropped else size, say=console.say)
+    faces = gallery.load(path, cropped=cropped, size=None if cropped else size, say=console.say, alignment=alignment)
     for note in faces.notes:
         console.say(note)
     return faces

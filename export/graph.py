@@ -4,7 +4,8 @@
 
 The arithmetic is that of edge.preprocess.features and trainer.coding, and the NumPy line stands above the nodes it becomes;
 faces are rows here, so that a product reads U as it is stored. Folded: D = U diag(s) V', V into the classifier (B = WV), the
-kernels of blur and Sobel, and the penalty schedule. `l21` reads U once, `l1` with K iterations 2K - 1 times.
+kernels of blur and Sobel, and the penalty schedule. `l21` reads U once, `l1` with K iterations 2K - 1 times. Where
+an embedding model takes the place of the features, its nodes do so in the graph.
 
 Weights may be stored in fewer bits. They are widened by nodes that read constants only, which the runtime evaluates once,
 while it loads the graph: fewer bits make the file smaller, never the arithmetic coarser.
@@ -21,8 +22,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edge.preprocess import BLANK, FeatureSpec, direction_vectors
-from trainer.coding import ROUNDING, Coding
+from trainer.backbone import CHANNELS, EMBEDDING, Backbone, Spec, prepared
+from trainer.coding import ROUNDING, Coder, Coding, code_by_factors
 from trainer.model import Model
+from trainer.parts import FAINT, fuse, unit_part
 from trainer.prox import Array
 
 Precision = Literal["fp32", "fp16", "int8"]
@@ -46,11 +49,20 @@ class Factors:
     """(r,) float32."""
     B: Array
     """(C, r) float32, W V."""
+    rows: Array | None = None
+    """(d,) of a part of the face: which entries of the features it has."""
+    parts: tuple[Factors, ...] = ()
+    """Those of the parts of the face (trainer.parts)."""
 
     @classmethod
     def of(cls, model: Model) -> Factors:
-        U, s, V = (factor[..., ::-1] for factor in model.coder.svd)
-        return cls(U=np.ascontiguousarray(U), s=np.ascontiguousarray(s), B=model.W @ V)
+        parts = zip(model.part_coders, model.W_parts, strict=True)
+        return cls._of(model.coder, model.W, parts=tuple(cls._of(coder, W, rows=rows) for (rows, coder), W in parts))
+
+    @classmethod
+    def _of(cls, coder: Coder, W: Array, **more: Any) -> Factors:
+        U, s, V = (factor[..., ::-1] for factor in coder.svd)
+        return cls(U=np.ascontiguousarray(U), s=np.ascontiguousarray(s), B=W @ V, **more)
 
     @classmethod
     def stored_in(cls, graph: bytes) -> Factors:
@@ -62,18 +74,47 @@ class Factors:
                 return tensors[f"{name}_int8"].astype(np.float32) * tensors[f"{name}_scale"]
             return tensors[f"{name}_fp16" if f"{name}_fp16" in tensors else name].astype(np.float32)
 
-        return cls(U=widened("U"), s=tensors["s"].ravel(), B=widened("B"))
+        def factors(prefix: str, **more: Any) -> Factors:
+            return cls(U=widened(f"{prefix}U"), s=tensors[f"{prefix}s"].ravel(), B=widened(f"{prefix}B"), **more)
+
+        prefixes = [name.removesuffix("rows") for name in tensors if name.endswith("/rows")]
+        return factors("", parts=tuple(factors(prefix, rows=tensors[f"{prefix}rows"]) for prefix in prefixes))
+
+    def scores(self, X: Array, coding: Coding) -> Array:
+        """(C,n) of X (d,n): what the graph computes, in NumPy."""
+        return self.steps(X, coding, first=coding.iterations)[-1]
+
+    def steps(self, X: Array, coding: Coding, first: int = 1) -> list[Array]:
+        """The scores after `first`, first + 1... iterations."""
+        kept: list[list[Array]] = [[] for _ in range(first, coding.iterations + 1)]
+        for part in (self, *self.parts):
+
+            def keep(k: int, w: Array, B: Array = part.B) -> None:
+                if k >= first:
+                    kept[k - first].append(B @ w)
+
+            own = X if part.rows is None else unit_part(X, part.rows)
+            code_by_factors(part.U, part.s, own, coding, keep)
+        return [fuse(scores) for scores in kept]
 
 
-def build(factors: Factors, spec: FeatureSpec, coding: Coding, precision: Precision = "fp32") -> bytes:
+def front(graph: bytes) -> bytes:
+    """The part of a graph with an embedding model that makes vectors of crops."""
+    model = onnx.load_model_from_string(graph)
+    last = next(i for i, node in enumerate(model.graph.node) if EMBEDDING in node.output)
+    del model.graph.node[last + 1 :]
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_value_info(EMBEDDING, TensorProto.FLOAT, None))
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def build(factors: Factors, spec: Spec, coding: Coding, precision: Precision = "fp32") -> bytes:
     """The graph, serialised. The same arguments give the same bytes."""
     g = _Graph()
-    x = _features(g, spec)
-    g.weight("U", factors.U, precision)
-    g.weight("B", factors.B, precision)
-    s = g.constant("s", factors.s[None])
-    c, outside = _project(g, x, factors)
-    w = _l21(g, c, outside, s, factors, coding) if coding.kind == "l21" else _l1(g, x, c, s, factors, coding)
+    _images(g, spec)
+    x = _vectors(g, spec, precision) if isinstance(spec, Backbone) else _features(g, spec)
+    c, outside, w = _coded(g, x, factors, coding, precision)
+    s = "s"
 
     # error = c - s * w;  residual = sqrt(outside + sum(error**2))
     error = g("Sub", [c, g("Mul", [s, w], "s_w")], "error")
@@ -82,8 +123,11 @@ def build(factors: Factors, spec: FeatureSpec, coding: Coding, precision: Precis
     # code_norm = norm(w), which is that of z = V w
     g("ReduceL2", [w], "code_norm", axes=[1], keepdims=0)
 
-    # scores = w @ B.T
-    g("Gemm", [w, "B"], "scores", transB=1)
+    # scores = fuse([w @ B.T, ...])
+    if factors.parts:
+        _fused(g, [g("Gemm", [w, "B"], "whole_scores", transB=1), *_scores_of_parts(g, x, factors, coding, precision)])
+    else:
+        g("Gemm", [w, "B"], "scores", transB=1)
     # top, second = two largest of scores;  label = argmax(scores)
     g("TopK", ["scores", g.constant("two", np.array([2], np.int64))], ["top_scores", "top_labels"], axis=1)
     first, second = (g.constant(name, np.array(i, np.int64)) for i, name in enumerate(("first", "second")))
@@ -97,6 +141,43 @@ def build(factors: Factors, spec: FeatureSpec, coding: Coding, precision: Precis
     return g.model(spec, len(factors.B))
 
 
+def _coded(g: _Graph, x: str, factors: Factors, coding: Coding, precision: Precision) -> tuple[str, str, str]:
+    """c (N,r), outside (N,1) and w (N,r): trainer.coding.code_by_factors."""
+    g.weight("U", factors.U, precision)
+    g.weight("B", factors.B, precision)
+    s = g.constant("s", factors.s[None])
+    c, outside = _project(g, x, factors)
+    w = _l21(g, c, outside, s, factors, coding) if coding.kind == "l21" else _l1(g, x, c, s, factors, coding)
+    return c, outside, w
+
+
+def _scores_of_parts(g: _Graph, x: str, factors: Factors, coding: Coding, precision: Precision) -> list[str]:
+    """(N,C) of each part."""
+    scores = []
+    for number, part in enumerate(factors.parts, start=1):
+        assert part.rows is not None
+        g.prefix = f"part_{number}/"
+        # unit_part(x, rows)
+        own = g("Gather", [x, g.constant("rows", part.rows.astype(np.int64))], "own", axis=1)
+        unit = g("Mul", [own, _unit_scale(g, own)[0]], "x")
+        _, _, w = _coded(g, unit, part, coding, precision)
+        scores.append(g("Gemm", [w, "B"], "scores", transB=1))
+    g.prefix = ""
+    return scores
+
+
+def _fused(g: _Graph, scores: list[str]) -> None:
+    """scores (N,C): trainer.parts.fuse."""
+    weighted = []
+    for number, part in enumerate(scores):
+        # unit = part / maximum(norm(part), FAINT);  unit * unit.max()
+        norm = g("ReduceL2", [part], f"norm_{number}", axes=[1], keepdims=1)
+        unit = g("Div", [part, g("Max", [norm, g.scalar("faint", FAINT)], f"divisor_{number}")], f"unit_{number}")
+        best = g("ReduceMax", [unit], f"best_{number}", axes=[1], keepdims=1)
+        weighted.append(g("Mul", [unit, best], f"weighted_{number}"))
+    g("Mean", weighted, "scores")
+
+
 def _visible(g: _Graph, images: str) -> str:
     """(N,) 1 where a crop shows anything at all: even grey has features too, if pixels count, and so a top score."""
     # visible = images.max() - images.min() > CONTRAST
@@ -107,12 +188,39 @@ def _visible(g: _Graph, images: str) -> str:
     return g("Cast", [visible], "visible", to=TensorProto.FLOAT)
 
 
-def _features(g: _Graph, spec: FeatureSpec) -> str:
-    """x (N,d): edge.preprocess.features."""
-    height, width = spec.height, spec.width
+def _images(g: _Graph, spec: Spec) -> None:
     images = g("Cast", ["crops"], "crops_float", to=TensorProto.FLOAT)
-    images = g("Reshape", [images, g.constant("image_shape", np.array([-1, 1, height, width], np.int64))], "images")
-    parts = []
+    shape = g.constant("image_shape", np.array([-1, 1, spec.height, spec.width], np.int64))
+    g("Reshape", [images, shape], "images")
+
+
+def _vectors(g: _Graph, spec: Backbone, precision: Precision) -> str:
+    """x (N,d): trainer.backbone.Backbone.vectors."""
+    # channels = (images - mean) * scale, three times
+    centred = g("Sub", ["images", g.scalar("mean", spec.mean)], "centred")
+    grey = g("Mul", [centred, g.scalar("channel_scale", spec.scale)], "grey")
+    g("Concat", [grey] * 3, CHANNELS, axis=1)
+    model = prepared(spec.model)
+    g.opset = max(g.opset, model.opset_import[0].version)
+    for tensor in model.graph.initializer:
+        value = numpy_helper.to_array(tensor)
+        g.weight(tensor.name, value, precision if value.ndim > 1 and value.dtype == np.float32 else "fp32")
+    g.nodes += model.graph.node
+    # unit_rows(embedding)
+    if spec.beside is None:
+        return g("Mul", [EMBEDDING, _unit_scale(g, EMBEDDING)[0]], "x")
+    # hstack([share * unit_rows(embedding), sqrt(1 - share**2) * ours])
+    unit = g("Mul", [EMBEDDING, _unit_scale(g, EMBEDDING)[0]], "unit_embedding")
+    parts = [
+        g("Mul", [part, g.scalar(f"{part}_share", share)], f"{part}_in_x")
+        for part, share in ((unit, spec.share), (_features(g, spec.beside, "ours"), np.sqrt(1 - spec.share**2)))
+    ]
+    return g("Concat", parts, "x", axis=1)
+
+
+def _features(g: _Graph, spec: FeatureSpec, name: str = "x") -> str:
+    """(N,d), called `name`: edge.preprocess.features of the images."""
+    images, parts = "images", []
     if spec.kind != "gradient":
         parts.append(_cells(g, images, 1, spec.cell, spec, "pixels"))
     if spec.kind != "pixels":
@@ -120,7 +228,7 @@ def _features(g: _Graph, spec: FeatureSpec) -> str:
         parts.append(_cells(g, directions, len(direction_vectors()), spec.gradient_cell, spec, "gradient"))
     scales, present = zip(*(_unit_scale(g, part) for part in parts), strict=True)
     if len(parts) == 1:
-        return g("Mul", [parts[0], scales[0]], "x")
+        return g("Mul", [parts[0], scales[0]], name)
     # unit_rows(hstack(unit parts)): its length is the root of the number of parts that are not blank
     number = g("Max", [g("Add", present, "parts_present"), g.scalar("one", 1.0)], "parts_or_one")
     length = g("Sqrt", [number], "parts_length")
@@ -128,7 +236,7 @@ def _features(g: _Graph, spec: FeatureSpec) -> str:
         g("Mul", [part, g("Div", [scale, length], f"{part}_scale_in_x")], f"{part}_in_x")
         for part, scale in zip(parts, scales, strict=True)
     ]
-    return g("Concat", scaled, "x", axis=1)
+    return g("Concat", scaled, name, axis=1)
 
 
 def _directions(g: _Graph, images: str, spec: FeatureSpec) -> str:
@@ -267,27 +375,35 @@ class _Graph:
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: dict[str, Array] = {}
+        self.opset = OPSET
+        self.prefix = ""  # of the names that are written; those that are read are looked for with it first
+        self.written: set[str] = set()
 
     def __call__(self, operator: str, inputs: Sequence[str], output: str | list[str], **attributes: Any) -> str:
-        outputs = [output] if isinstance(output, str) else output
-        self.nodes.append(helper.make_node(operator, list(inputs), outputs, name=outputs[0], **attributes))
+        outputs = [self.prefix + name for name in ([output] if isinstance(output, str) else output)]
+        found = [self.prefix + name if self.prefix + name in self.written else name for name in inputs]
+        self.nodes.append(helper.make_node(operator, found, outputs, name=outputs[0], **attributes))
+        self.written.update(outputs)
         return outputs[0]
 
     def constant(self, name: str, value: Array) -> str:
+        name = self.prefix + name
         self.constants[name] = np.ascontiguousarray(value) if value.ndim else value
+        self.written.add(name)
         return name
 
     def scalar(self, name: str, value: float) -> str:
         return self.constant(name, np.array(value, np.float32))
 
     def weight(self, name: str, value: Array, precision: Precision) -> None:
-        """A matrix in few bits, widened where the graph is loaded. int8 has one scale per row."""
+        """A matrix, or kernels, in few bits, widened where the graph is loaded. int8 has one scale per row."""
         if precision == "fp32":
             self.constant(name, value)
         elif precision == "fp16":
             self("Cast", [self.constant(f"{name}_fp16", value.astype(np.float16))], name, to=TensorProto.FLOAT)
         else:
-            scale = np.maximum(np.abs(value).max(axis=1, keepdims=True) / 127, TINY).astype(np.float32)
+            others = tuple(range(1, value.ndim))
+            scale = np.maximum(np.abs(value).max(axis=others, keepdims=True) / 127, TINY).astype(np.float32)
             levels = self.constant(f"{name}_int8", np.rint(value / scale).astype(np.int8))
             wide = self("Cast", [levels], f"{name}_levels", to=TensorProto.FLOAT)
             self("Mul", [wide, self.constant(f"{name}_scale", scale)], name)
@@ -297,7 +413,7 @@ class _Graph:
         axis = self.constant("axis_1", np.array([1], np.int64))
         return self("ReduceSum", [self("Mul", [rows, rows], f"{rows}_squares"), axis], name, keepdims=1)
 
-    def model(self, spec: FeatureSpec, people: int) -> bytes:
+    def model(self, spec: Spec, people: int) -> bytes:
         column: dict[str, tuple[int, list[str | int]]] = {
             name: (TensorProto.FLOAT, ["N"]) for name in ("confidence", "margin", "code_norm", "residual")
         }
@@ -313,7 +429,7 @@ class _Graph:
             [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in kinds.items()],
             [numpy_helper.from_array(value, name) for name, value in self.constants.items()],
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="lclrr-edge")
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], producer_name="lclrr-edge")
         model.ir_version = IR_VERSION
         onnx.checker.check_model(model, full_check=True)
         return bytes(model.SerializeToString(deterministic=True))

@@ -15,6 +15,7 @@ from edge.errors import UsageError
 from edge.files import write_atomically
 from edge.manifest import Manifest, Thresholds
 from export.graph import Precision
+from trainer.backbone import SFACE, SFACE_LICENSE, Backbone
 from trainer.coding import Coding
 from trainer.detector import LICENSE as DETECTOR_LICENSE
 from trainer.detector import MIT
@@ -37,18 +38,18 @@ def bundle(
     private_key: bytes | None = None,
 ) -> bytes:
     """The bytes of a kit. The same arguments give the same bytes; with a `private_key` (PEM) it is signed."""
-    parts = {kits.RECOGNIZER: graph, kits.LICENSE: LICENSE.encode()}
+    parts = {kits.RECOGNIZER: graph, kits.LICENSE: _license(model).encode()}
     if detector is not None:
         parts |= {kits.DETECTOR: detector, kits.DETECTOR_LICENSE: DETECTOR_LICENSE.encode()}
     manifest = Manifest(
         labels=model.labels,
         crop={"height": model.spec.height, "width": model.spec.width},
         alignment=model.alignment,
-        features=asdict(model.spec),
+        features=model.spec.settings(),
         coding=asdict(coding),
         precision=precision,
         thresholds=thresholds,
-        model={"sha256": fingerprint(model), "photos": model.fingerprint},
+        model={"sha256": fingerprint(model), "photos": model.fingerprint, "parts": list(model.parts or ())},
         calibration=calibration,
         versions={name: version(name) for name in ("lclrr-edge", "numpy", "onnx")},
         parts={name: hashlib.sha256(part).hexdigest() for name, part in parts.items()},
@@ -59,16 +60,23 @@ def bundle(
     return kits.pack(parts)
 
 
+def _license(model: Model) -> str:
+    if not isinstance(model.spec, Backbone):
+        return LICENSE
+    another = f"the embedding model with the SHA-256 {model.spec.sha256}, under the terms of its makers"
+    return f"{LICENSE}\nrecognizer.onnx contains {SFACE_LICENSE if model.spec.sha256 == SFACE.sha256 else another}.\n"
+
+
 def fingerprint(model: Model) -> str:
     """SHA-256 of all that the model computes with."""
     header = {
-        "spec": asdict(model.spec),
+        "spec": model.spec.settings(),
         "alignment": model.alignment,
         "coding": asdict(model.coding),
         "labels": model.labels,
     }
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for array in (model.D, model.W):
+    for array in (model.D, model.W, model.W_parts):
         digest.update(str((array.dtype.str, array.shape)).encode() + array.tobytes())
     return digest.hexdigest()
 

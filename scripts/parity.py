@@ -1,4 +1,4 @@
-"""The trainer's table once more, through the exported graph: both accuracies of every cell, on the same models and test faces."""
+"""The trainer's table once more, through the exported graph: both accuracies of every cell, on the same test faces."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from export.build import factorise
 from trainer.benchmark import Cell, load_arrays, tuned_parameters
 from trainer.gallery import Gallery
 from trainer.model import fit
+from trainer.presets import DEFAULT, PRESETS
 
 GOAL = 0.1  # points
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -54,7 +55,9 @@ def measure(images: Any, labels: Any, cell: Cell, row: Row, split: int) -> dict[
     names = np.array([f"{label:03d}" for label in labels])
     gallery = Gallery(images=images[train], labels=names[train], sources=tuple(map(str, train)))
     used = {"atoms_per_class": cell.atoms, **tuned_parameters(cell, row.features)}
-    parameters = {"coding": row.coding, "schedule": row.schedule, "random_state": split, **used}
+    if row.parts:
+        used["eta"] = PRESETS[DEFAULT]["eta"]
+    parameters = {"coding": row.coding, "schedule": row.schedule, "parts": row.parts, "random_state": split, **used}
     model = fit(gallery, cell.spec(row.features), parameters)
     factors = factorise(model)
     choice = calibrate.choose(model, factors, calibrate.hardened(model))

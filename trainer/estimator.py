@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from numbers import Integral
 from typing import Any
@@ -19,9 +20,13 @@ from sklearn.utils.validation import (
 )
 
 from edge.errors import ParameterError, TrainingError
-from edge.preprocess import FeatureSpec, features, unit_rows
+from edge.manifest import ALIGNMENT, ARCFACE_ALIGNMENT
+from edge.preprocess import PLACES, unit_rows
+from trainer import augment
+from trainer.backbone import Backbone, Spec, features
 from trainer.classifier import one_hot, ridge
 from trainer.coding import Coder, Coding
+from trainer.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.prox import Array
 from trainer.solver import SCHEDULES, Schedule, SolverResult, Step, locality_weights, solve
 
@@ -38,13 +43,15 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
     schedule : "fast", "paper" or a Schedule.
     coding : how a face is coded at test time: "l1", "l21", "batch" or a Coding.
     classifier_codes : W is learned on codes made by that coder ("coder") or on the Z of training ("training", as printed).
-    features : None where X holds vectors (n, d), which are brought to unit length; or a FeatureSpec where X holds grey
-        crops, (n, H, W) or flattened.
-    random_state : seed of the choice of the first atoms.
+    features : None where X holds vectors (n, d), which are brought to unit length; or a FeatureSpec or Backbone where X
+        holds grey crops, (n, H, W) or flattened.
+    parts : None, or the grid (rows, columns) of the parts of the face that are coded and scored beside the whole (trainer.parts).
+    copies : altered copies of each crop (trainer.augment) that W is learned on, beside the crops.
+    random_state : seed of the choice of the first atoms, and of the copies.
     callback : called with a Step after each iteration of the solver.
 
     Attributes: classes_, D_ (d, m), W_ (C, m), atom_classes_ (m,), result_ (SolverResult), coder_,
-    codes_ (m, n), those that W was learned on, n_iter_.
+    codes_ (m, n), those that W was learned on, part_rows_, part_coders_, W_parts_ (P, C, m), n_iter_.
     """
 
     def __init__(
@@ -59,7 +66,9 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         schedule: str | Schedule = "fast",
         coding: str | Coding = "l1",
         classifier_codes: str = "coder",
-        features: FeatureSpec | None = None,
+        features: Spec | None = None,
+        parts: Grid | None = None,
+        copies: int = 0,
         random_state: int | None = 0,
         callback: Callable[[Step], None] | None = None,
     ) -> None:
@@ -73,6 +82,8 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         self.coding = coding
         self.classifier_codes = classifier_codes
         self.features = features
+        self.parts = parts
+        self.copies = copies
         self.random_state = random_state
         self.callback = callback
 
@@ -81,7 +92,9 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         self._check_parameters()
         coding = self.coding if isinstance(self.coding, Coding) else Coding.default(self.coding)
         rows, y = self._rows(X, y)
-        check_classification_targets(y)
+        with warnings.catch_warnings():  # one photo of each person are classes all the same
+            warnings.filterwarnings("ignore", "The number of unique classes")
+            check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise TrainingError("There is only one class in the training data.", "Add samples of at least one more person.")
@@ -103,19 +116,28 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         self.n_iter_ = self.result_.iterations
         self.D_ = self.result_.D
         self.coder_ = Coder(self.D_.astype(np.float32), coding)
+        if self.copies:
+            samples, labels = np.hstack([samples, self._copies(X).T]), np.tile(labels, 1 + self.copies)
         self.codes_ = self.coder_.code(samples) if self.classifier_codes == "coder" else self.result_.Z
         if np.abs(self.codes_).max() < 1e-5:
             raise TrainingError(
                 "The coder codes every face as zero, so nobody could be told apart.", "Use a larger lam of the coding."
             )
-        self.W_ = ridge(self.codes_, one_hot(labels, len(self.classes_)), self.eta)
+        H = one_hot(labels, len(self.classes_))
+        self.W_ = ridge(self.codes_, H, self.eta)
+        self.part_rows_ = part_rows(self.features, self.parts)
+        self.part_coders_ = part_coders(self.coder_.D, self.part_rows_, coding)
+        codes = [coder.code(unit_part(samples, own)) for coder, own in zip(self.part_coders_, self.part_rows_, strict=True)]
+        self.W_parts_ = np.array([ridge(Z, H, self.eta) for Z in codes]).reshape(-1, *self.W_.shape)
         return self
 
     def decision_function(self, X: Array) -> Array:
         """Scores (n, C), one column per class; for two classes (n,), positive where the second wins."""
         check_is_fitted(self)
         rows, _ = self._rows(X)
-        scores = (self.W_ @ self.coder_.code(rows.T)).T
+        parts = zip(self.W_parts_, self.part_coders_, self.part_rows_, strict=True)
+        of_parts = [W @ coder.code(unit_part(rows.T, own)) for W, coder, own in parts]
+        scores = fuse([self.W_ @ self.coder_.code(rows.T), *of_parts]).T
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Array) -> Array:
@@ -143,6 +165,14 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         self.n_features_in_ = crops.shape[1]
         return features(crops.reshape(-1, spec.height, spec.width), spec), y
 
+    def _copies(self, X: Array) -> Array:
+        """Feature rows of altered copies of the crops. D does without them: learned on them too, it recognised fewer."""
+        spec: Any = self.features
+        crops = np.reshape(X, (-1, spec.height, spec.width)).astype(np.uint8)
+        places = PLACES[ARCFACE_ALIGNMENT if isinstance(spec, Backbone) else ALIGNMENT]
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        return features(augment.copies(crops, self.copies, rng, places), spec)
+
     def _choose_atoms(self, labels: Array) -> Array:
         """Random training samples, per class: the first dictionary of the published experiments."""
         rng = check_random_state(self.random_state)
@@ -159,6 +189,11 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
                 raise ParameterError(f"{name} must be more than 0 and finite, not {value!r}")
         if not isinstance(self.schedule, Schedule) and self.schedule not in SCHEDULES:
             raise ParameterError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
+        copies: Any = self.copies
+        if not isinstance(copies, Integral) or copies < 0:
+            raise ParameterError(f"copies must be a whole number from 0 on, not {copies!r}")
+        if copies and (self.features is None or self.classifier_codes != "coder"):
+            raise ParameterError("copies are made of crops, and coded by the coder: set features, and classifier_codes to coder")
         if self.classifier_codes not in ("coder", "training"):
             raise ParameterError(f"classifier_codes must be coder or training, not {self.classifier_codes!r}")
 

@@ -50,6 +50,16 @@ _STRETCHED = f"of another shape, stretched by more than {_MAX_STRETCH - 1:.0%}"
 _CROWDED = "with smaller faces beside the one that was taken"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """A photo that was left out because it cannot be used."""
+
+    person: str
+    source: str
+    condition: str
+    reason: str
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Gallery:
     """Photos of known people, ready for training; sorted by person, then by file name or array index."""
@@ -63,7 +73,11 @@ class Gallery:
     notes: tuple[str, ...] = ()
     """Sentences for the user: what was changed, left out or looks doubtful."""
     alignment: str = NO_ALIGNMENT
-    """How the faces were brought into place: edge.manifest's ALIGNMENT, or NO_ALIGNMENT where they were cropped before."""
+    """How the faces were brought into place: one of edge.manifest's ALIGNMENTS."""
+    conditions: tuple[str, ...] = ()
+    """What each photo was taken under, where the file says so: clean, sunglasses... Empty where it does not."""
+    refused: tuple[Refused, ...] = ()
+    """What was left out because it cannot be used."""
 
     def __post_init__(self) -> None:
         if self.images.ndim != 3 or self.images.dtype != np.uint8:
@@ -96,34 +110,41 @@ def load(
     progress: Callable[[int, int], None] | None = None,
     finder: FaceFinder | None = None,
     say: Callable[[str], None] = lambda _: None,
+    testing: bool = False,
+    alignment: str = ALIGNMENT,
 ) -> Gallery:
     """Read the gallery at `path`.
 
     `cropped` says that the photos of a folder show faces only; arrays always count as cropped. `size` is
     (height, width); without it cropped photos must share one size, and others get the usual one. `skip_bad` leaves
     unusable photos out, with a note, instead of refusing the gallery. `progress` is called with (photos read, photos
-    in all). `finder` finds the faces, YuNet unless told otherwise; `say` hears if it has to be fetched.
+    in all). `finder` finds the faces, YuNet unless told otherwise; `say` hears if it has to be fetched. `alignment` says
+    where in its crop a found face is put.
+
+    `testing` reads photos to measure on, not to train on: unusable ones are left out, one person is enough, not all need
+    a usable photo, and a folder of photos is one person.
     """
     path = Path(path)
     notes: list[str] = []
     if size is not None and min(size) < 1:
         raise GalleryError(f"A face cannot be {hxw(size)} pixels.", "Pass --size HxW, for example --size 112x92.")
-    crop = partial(_resized, size=size)
-    alignment = NO_ALIGNMENT
+    crop, aligned = partial(_resized, size=size), NO_ALIGNMENT
     if path.is_dir():
-        people, entries = _folder_entries(path, notes, colour=not cropped)
+        people, entries = _folder_entries(path, notes, colour=not cropped, flat=testing)
         if not cropped:
             finder = finder or Detector(detector.yunet(say))
-            crop, alignment = partial(_aligned, finder=finder, size=size or SIZE), ALIGNMENT
+            crop, aligned = partial(_aligned, finder=finder, size=size or SIZE, alignment=alignment), alignment
     elif not path.exists():
         raise GalleryError(f"There is no {path}.", "Check the path.")
     elif path.suffix.lower() in arrays.SUFFIXES:
         found = arrays.photos(path, size, notes)
-        people = {person for person, _ in found}
-        entries = [_Entry(person, f"{path.name}[{i}]", read) for i, (person, read) in enumerate(found)]
+        people = {person for person, _, _ in found}
+        entries = [_Entry(person, f"{path.name}[{i}]", read, condition) for i, (person, condition, read) in enumerate(found)]
     else:
         raise GalleryError(f"{path} is not a gallery.", "Pass a folder with a folder per person, an .npz or a .mat file.")
-    return _assemble(people, entries, crop, alignment, skip_bad=skip_bad, progress=progress, notes=notes)
+    return _assemble(
+        people, entries, crop, aligned, skip_bad=skip_bad or testing, testing=testing, progress=progress, notes=notes
+    )
 
 
 def _resized(grey: NDArray[np.uint8], *, size: tuple[int, int] | None) -> tuple[NDArray[np.uint8], str]:
@@ -133,7 +154,9 @@ def _resized(grey: NDArray[np.uint8], *, size: tuple[int, int] | None) -> tuple[
     return resize_crop(grey, size), _STRETCHED if _stretch(grey.shape, size) > _MAX_STRETCH else ""
 
 
-def _aligned(image: NDArray[np.uint8], *, finder: FaceFinder, size: tuple[int, int]) -> tuple[NDArray[np.uint8], str]:
+def _aligned(
+    image: NDArray[np.uint8], *, finder: FaceFinder, size: tuple[int, int], alignment: str
+) -> tuple[NDArray[np.uint8], str]:
     """The canonical crop of the one face in a photo (BGR), and a remark."""
     faces = finder.detect(image, photo_min_face(image))
     if not faces:
@@ -144,7 +167,7 @@ def _aligned(image: NDArray[np.uint8], *, finder: FaceFinder, size: tuple[int, i
     reason = assess(grey, faces[0], _USABLE).reason
     if reason is not None:
         raise PhotoError(f"face {reason}")
-    return align(grey, faces[0].landmarks, size), _CROWDED if len(faces) > 1 else ""
+    return align(grey, faces[0].landmarks, size, alignment), _CROWDED if len(faces) > 1 else ""
 
 
 # --- Assembling ---
@@ -158,6 +181,7 @@ class _Entry:
     source: str
     read: Callable[[], NDArray[Any]]
     """Gives uint8 or uint16, (H, W) or BGR (H, W, 3), or raises PhotoError."""
+    condition: str = ""
 
 
 def _assemble(
@@ -167,13 +191,14 @@ def _assemble(
     alignment: str,
     *,
     skip_bad: bool,
+    testing: bool,
     progress: Callable[[int, int], None] | None,
     notes: list[str],
 ) -> Gallery:
     kept: list[_Entry] = []
     images: list[NDArray[np.uint8]] = []
     first: dict[bytes, _Entry] = {}
-    bad: list[str] = []
+    refused: list[Refused] = []
     deep: list[str] = []
     remarked: dict[str, list[str]] = {_STRETCHED: [], _CROWDED: []}
     repeated: list[str] = []
@@ -190,7 +215,7 @@ def _assemble(
             if grey.min() == grey.max():
                 raise PhotoError("blank")
         except PhotoError as reason:
-            bad.append(f"{entry.source} ({reason})")
+            refused.append(Refused(person=entry.person, source=entry.source, condition=entry.condition, reason=str(reason)))
         else:
             other = first.setdefault(digest, entry)
             if other is entry:
@@ -207,6 +232,7 @@ def _assemble(
         if progress is not None:
             progress(done, len(entries))
 
+    bad = [f"{photo.source} ({photo.reason})" for photo in refused]
     if bad and not skip_bad:
         raise GalleryError(
             f"{count(bad, 'photo')} cannot be used: {some(bad)}.",
@@ -220,19 +246,19 @@ def _assemble(
         )
     photos_of = Counter(entry.person for entry in kept)
     empty = sorted(set(people) - set(photos_of))
-    if empty:
+    if empty and not (testing and kept):
         raise GalleryError(
             f"No usable photo of {some(empty)}.",
             f"Add photos ({', '.join(suffix[1:] for suffix in SUFFIXES)}), or remove the person.",
         )
-    if len(photos_of) < 2:
+    if len(photos_of) < 2 and not testing:
         raise GalleryError("The gallery holds fewer than two people.", "Add photos of at least one more person.")
     sizes = Counter(image.shape for image in images)
     if len(sizes) > 1:
         usual = [hxw(shape) for shape, _ in sizes.most_common()]
         raise GalleryError(f"The photos differ in size: {some(usual)}.", f"Pass --size HxW, for example --size {usual[0]}.")
 
-    lonely = [person for person, count in sorted(photos_of.items()) if count == 1]
+    lonely = [] if testing else [person for person, count in sorted(photos_of.items()) if count == 1]
     for found, note in (
         (bad, "left out, as they cannot be used"),
         (repeated, "left out, as the same photo is there already"),
@@ -249,6 +275,8 @@ def _assemble(
         sources=tuple(entry.source for entry in kept),
         notes=tuple(notes),
         alignment=alignment,
+        conditions=tuple(entry.condition for entry in kept) if any(entry.condition for entry in kept) else (),
+        refused=tuple(refused),
     )
 
 
@@ -260,13 +288,18 @@ def _stretch(shape: tuple[int, ...], size: tuple[int, int]) -> float:
 # --- A folder per person ---
 
 
-def _folder_entries(root: Path, notes: list[str], *, colour: bool) -> tuple[set[str], list[_Entry]]:
+def _folder_entries(root: Path, notes: list[str], *, colour: bool, flat: bool) -> tuple[set[str], list[_Entry]]:
     people: set[str] = set()
     entries: list[_Entry] = []
     outside: list[str] = []
     nested: list[str] = []
     strange: list[str] = []
-    for folder in _visible(root):
+    items = _visible(root)
+    if flat and any(map(_is_photo, items)) and not any(item.is_dir() for item in items):
+        person = _person(root.resolve().name)
+        photos = [item for item in items if _is_photo(item)]
+        return {person}, [_Entry(person, _printable(photo.name), partial(decode, photo, colour=colour)) for photo in photos]
+    for folder in items:
         if not folder.is_dir():
             (outside if _is_photo(folder) else strange).append(_printable(folder.name))
             continue

@@ -21,27 +21,29 @@ import numpy as np
 
 from edge.errors import ModelError, TrainingError
 from edge.files import write_atomically
-from edge.manifest import ALIGNMENT, NO_ALIGNMENT
-from edge.preprocess import FeatureSpec, features
+from edge.manifest import ALIGNMENTS
 from trainer import calibrate
+from trainer.backbone import Backbone, Spec, features, restored
 from trainer.calibrate import Rejection
 from trainer.coding import Coder, Coding
 from trainer.estimator import LCLRRDL
 from trainer.gallery import Gallery
+from trainer.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.prox import Array
 from trainer.solver import Step
 
 FORMAT = 1
-ARRAYS = ("D", "W", "atom_people", "crops", "crop_people")
+ARRAYS = ("D", "W", "W_parts", "atom_people", "crops", "crop_people")
+BACKBONE = "backbone"  # the bytes of an embedding model, where there is one: the one file is all that export needs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Model:
     """Everything that was learned, and all that is needed to use it, export it or train on."""
 
-    spec: FeatureSpec
+    spec: Spec
     alignment: str
-    """How the crops were made: edge.manifest's ALIGNMENT or NO_ALIGNMENT."""
+    """How the crops were made: one of edge.manifest's ALIGNMENTS."""
     coding: Coding
     labels: tuple[str, ...]
     """The people, in the order of W's rows."""
@@ -49,6 +51,10 @@ class Model:
     """(d, m) float32, the dictionary."""
     W: Array
     """(C, m) float32, the classifier."""
+    parts: Grid | None
+    """The grid of the parts that are coded beside the whole face (trainer.parts), or None."""
+    W_parts: Array
+    """(P, C, m) float32, a classifier for each part."""
     atom_people: Array
     """(m,) index into labels: whose photo each atom started from."""
     crops: Array
@@ -58,7 +64,7 @@ class Model:
     parameters: dict[str, Any]
     """Of the estimator that was trained."""
     training: dict[str, Any]
-    """How training went: iterations, rank, accuracy on the training crops, versions."""
+    """How training went: iterations, their residuals (solver.Step), rank, accuracy on the training crops, versions."""
     rejection: Rejection | None
     """The confidence that keeps strangers out; None where it was not measured."""
     fingerprint: str
@@ -68,9 +74,17 @@ class Model:
     def coder(self) -> Coder:
         return Coder(self.D, self.coding)
 
+    @cached_property
+    def part_coders(self) -> list[tuple[Array, Coder]]:
+        """The rows of each part, and its coder."""
+        rows = part_rows(self.spec, self.parts)
+        return list(zip(rows, part_coders(self.D, rows, self.coding), strict=True))
+
     def scores(self, crops: Array) -> Array:
         """(N, C) scores of grey crops (N, H, W)."""
-        return (self.W @ self.coder.code(features(crops, self.spec).T)).T
+        X = features(crops, self.spec).T
+        of_parts = [W @ coder.code(unit_part(X, rows)) for W, (rows, coder) in zip(self.W_parts, self.part_coders, strict=True)]
+        return fuse([self.W @ self.coder.code(X), *of_parts]).T
 
     def predict(self, crops: Array) -> Array:
         """(N,) names."""
@@ -83,12 +97,13 @@ class Model:
             "photos": len(self.crops),
             "crop": f"{self.spec.height}x{self.spec.width}",
             "alignment": self.alignment,
-            "features": asdict(self.spec),
+            "features": self.spec.settings(),
             "coding": asdict(self.coding),
             "D": self.D.shape,
             "W": self.W.shape,
+            "parts": self.parts,
             "parameters": self.parameters,
-            "training": self.training,
+            "training": {name: value for name, value in self.training.items() if name != "residuals"},
             "rejection": self.rejection and asdict(self.rejection),
             "fingerprint": self.fingerprint,
             "format": FORMAT,
@@ -97,17 +112,21 @@ class Model:
     def save(self, path: str | Path) -> None:
         header = {
             "format": FORMAT,
-            "spec": asdict(self.spec),
+            "spec": self.spec.settings(),
             "alignment": self.alignment,
             "coding": asdict(self.coding),
+            "parts": self.parts,
             "labels": self.labels,
             "parameters": self.parameters,
             "training": self.training,
             "rejection": self.rejection and asdict(self.rejection),
             "fingerprint": self.fingerprint,
         }
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        if isinstance(self.spec, Backbone):
+            arrays[BACKBONE] = np.frombuffer(self.spec.model, np.uint8)
         buffer = io.BytesIO()
-        np.savez(buffer, header=np.array(json.dumps(header, default=_plain)), **{name: getattr(self, name) for name in ARRAYS})
+        np.savez(buffer, header=np.array(json.dumps(header, default=_plain)), **arrays)
         try:
             write_atomically(path, buffer.getvalue())
         except OSError as error:
@@ -129,9 +148,10 @@ class Model:
                 if header.get("format") != FORMAT:
                     raise ModelError(f"{path} has format {header.get('format')}, and this version reads {FORMAT}.", again)
                 model = cls(
-                    spec=FeatureSpec(**header["spec"]),
+                    spec=restored(header["spec"], archive[BACKBONE].tobytes() if BACKBONE in archive else None),
                     alignment=header["alignment"],
                     coding=Coding(**header["coding"]),
+                    parts=header["parts"] and tuple(header["parts"]),
                     labels=tuple(header["labels"]) if isinstance(header["labels"], list) else (),
                     parameters=header["parameters"],
                     training=header["training"],
@@ -154,13 +174,16 @@ class Model:
         (d, m), people, n = self.D.shape, len(self.labels), len(self.crops)
         return bool(
             d == self.spec.length
-            and self.alignment in (ALIGNMENT, NO_ALIGNMENT)
+            and self.alignment in ALIGNMENTS
             and m > 0
             and len(set(self.labels)) == people
             and all(isinstance(label, str) for label in self.labels)
             and self.D.dtype == self.W.dtype == np.float32
             and self.crops.dtype == np.uint8
             and self.W.shape == (people, m)
+            and self.W_parts.dtype == np.float32
+            and self.W_parts.shape == (len(part_rows(self.spec, self.parts)), people, m)
+            and np.isfinite(self.W_parts).all()
             and self.atom_people.shape == (m,)
             and self.crops.shape == (n, self.spec.height, self.spec.width)
             and self.crop_people.shape == (n,)
@@ -180,7 +203,7 @@ def _plain(value: Any) -> Any:
 
 def fit(
     gallery: Gallery,
-    spec: FeatureSpec,
+    spec: Spec,
     parameters: dict[str, Any],
     callback: Callable[[Step], None] | None = None,
     *,
@@ -210,6 +233,8 @@ def fit(
         labels=tuple(str(label) for label in estimator.classes_),
         D=estimator.D_.astype(np.float32),
         W=estimator.W_.astype(np.float32),
+        parts=estimator.parts,
+        W_parts=estimator.W_parts_.astype(np.float32),
         atom_people=estimator.atom_classes_.astype(np.int32),
         crops=gallery.images,
         crop_people=people.astype(np.int32),
@@ -217,6 +242,7 @@ def fit(
         training={
             "iterations": estimator.n_iter_,
             "rank": estimator.result_.rank,
+            "residuals": [[float(f"{value:.3g}") for value in step] for step in estimator.result_.residuals],
             "versions": {name: version(name) for name in ("lclrr-edge", "numpy", "scipy", "scikit-learn")},
         },
         rejection=rejection,

@@ -43,13 +43,17 @@ class Schedule:
     """Stop when no entry of the three residuals is larger."""
     max_iterations: int = 500
     """Give up (converged = False) after so many."""
+    mu0: float | None = None
+    """The first penalty; None for the usual 1/sqrt(max(d, m))."""
 
     def __post_init__(self) -> None:
-        if not (1 < self.rho < np.inf and 0 < self.tol < np.inf and self.max_iterations >= 1):
-            raise ParameterError("a schedule needs rho > 1, tol > 0 and max_iterations >= 1")
+        penalties = self.rho - 1, self.tol, 1.0 if self.mu0 is None else self.mu0
+        if not (all(0 < value < np.inf for value in penalties) and self.max_iterations >= 1):
+            raise ParameterError("a schedule needs rho > 1, tol > 0, max_iterations >= 1 and mu0 > 0")
 
 
-SCHEDULES = {"paper": Schedule(), "fast": Schedule(rho=2.0, tol=1e-4)}
+# `quick` leaves the first, long and idle stretch out: six iterations, from where Z is no longer almost zero (trainer.enrol).
+SCHEDULES = {"paper": Schedule(), "fast": Schedule(rho=2.0, tol=1e-4), "quick": Schedule(rho=8.0, tol=1e-3, mu0=1.0)}
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ def solve(
     """Algorithm 1 from Z = J = L = E = Y = 0 and D = D0. The callback sees every iteration."""
     X, Q, D = _rotate(np.asfortranarray(X, dtype=np.float64), np.asfortranarray(D0, dtype=np.float64))
     R = np.asfortranarray(R, dtype=np.float64)
-    mu = 1 / np.sqrt(max(len(D0), D.shape[1]))
+    mu = schedule.mu0 or 1 / np.sqrt(max(len(D0), D.shape[1]))
     Z, L, y2, y3, work = (np.zeros(R.shape, order="F") for _ in range(5))
     T, y1, B = X.copy(order="F"), np.zeros(X.shape, order="F"), np.empty(X.shape, order="F")
     rank, no_error, converged = 0, True, False

@@ -14,8 +14,8 @@ from joblib import Parallel, delayed, parallel_config
 from sklearn.model_selection import StratifiedKFold
 
 from edge.errors import GalleryError, TrainingError, UsageError
-from edge.preprocess import FeatureSpec, features
 from trainer.augment import harden
+from trainer.backbone import Spec, features
 from trainer.classifier import one_hot, ridge
 from trainer.estimator import LCLRRDL
 from trainer.prox import Array
@@ -44,7 +44,7 @@ def tune(
     images: Array,
     labels: Array,
     *,
-    spec_for: Callable[[str], FeatureSpec],
+    spec_for: Callable[[str], Spec],
     grid: dict[str, tuple[Any, ...]] = GRID,
     fixed: dict[str, Any] | None = None,
     folds: int = 4,
@@ -113,7 +113,7 @@ def choose(trials: list[Trial], photos: int, usual: dict[str, Any]) -> Trial:
 
 def _accuracies(
     estimator: LCLRRDL,
-    spec: FeatureSpec,
+    spec: Spec,
     images: Array,
     labels: Array,
     train: Array,

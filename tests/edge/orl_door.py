@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
@@ -23,12 +26,13 @@ from export import graph
 from export.graph import Factors
 from export.kit import bundle
 from tests.data import ROOT
+from tests.edge.mjpeg import MjpegServer, jpeg
 from tests.portraits import find_orl, finder, yunet
 from trainer import gallery
 from trainer.model import fit
 
 sys.path.append(str(ROOT / "scripts"))
-import orl  # noqa: E402
+import orl
 
 PEOPLE, PHOTOS = 8, 6  # enrolled, and photos of each; what stands at the door is other photos
 GUEST, OTHER, STRANGER = "s2", "s7", "s11"
@@ -52,13 +56,21 @@ def kit() -> bytes:
     model = fit(people, FeatureSpec.for_crop(*SIZE), parameters, fpir=0.01)
     assert model.rejection is not None
     low, high = model.rejection.interval
-    measured = {"fpir": model.rejection.promise, "fpir_low": low, "fpir_high": high, "strangers": model.rejection.trials}
+    thresholds = Thresholds(
+        confidence=model.rejection.confidence,
+        residual=0.7,
+        provisional=False,
+        fpir=model.rejection.promise,
+        fpir_low=low,
+        fpir_high=high,
+        strangers=model.rejection.trials,
+    )
     return bundle(
         model,
         graph.build(Factors.of(model), model.spec, model.coding),
         coding=model.coding,
         precision="fp32",
-        thresholds=Thresholds(confidence=model.rejection.confidence, residual=0.7, provisional=False, **measured),
+        thresholds=thresholds,
         calibration={},
         detector=yunet(),
     )
@@ -99,6 +111,26 @@ def together(left: str, right: str, number: int = 8) -> tuple[Image, ...]:
 @cache
 def wall() -> Any:
     return orl.Stand.anywhere(np.random.default_rng(1)).wall
+
+
+@contextmanager
+def sending(server: MjpegServer, *scenes: tuple[Image, ...]) -> Iterator[None]:
+    """The network camera shows the scenes again and again, 12 pictures a second."""
+    enough = threading.Event()
+    pictures = [jpeg(image) for scene in scenes for image in scene]
+
+    def send() -> None:
+        for picture in cycle(pictures):
+            if enough.wait(0.08):
+                return
+            with suppress(AssertionError):  # nobody is connected, for now
+                server.push(picture)
+
+    threading.Thread(target=send, daemon=True).start()
+    try:
+        yield
+    finally:
+        enough.set()
 
 
 def video(path: Path, *scenes: tuple[Image, ...]) -> Path:

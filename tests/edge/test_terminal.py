@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from edge.terminal import Terminal
 from tests.data import ROOT
 from tests.edge import orl_door
 from tests.edge.mjpeg import MjpegServer, jpeg, part
-from tests.edge.orl_door import FPS, GUEST, OTHER, STRANGER, frames, nobody, together
+from tests.edge.orl_door import FPS, GUEST, OTHER, STRANGER, frames, nobody, sending, together
 from tests.export import doors
 
 DEADLINE = 30.0
@@ -125,7 +125,9 @@ def test_a_video_of_three_visits_gives_three_decisions(tmp_path: Path) -> None:
     )
     with open_camera(str(path)) as camera:
         events, terminal = watch(camera)
-    assert events.decisions == [("granted", GUEST), ("denied", None), ("granted", OTHER)], "the guest is back within ten seconds"
+    assert events.decisions == [("granted", GUEST), ("denied", None), ("granted", OTHER)], (
+        "the guest is back within ten seconds"
+    )
     assert [event.kind for event in events] == ["start", "decision", "decision", "decision", "stop"]
     assert events[-1].reason == "the recording is over"
     assert len({event.event_id for event in events}) == 5
@@ -179,7 +181,7 @@ def test_broken_frames_are_counted_and_passed_over(tmp_path: Path) -> None:
 def test_a_frame_older_than_a_second_never_leads_to_a_grant(age: float, outcome: str) -> None:
     events, _ = watch(Stage(frames(GUEST, 8), nobody(24), age=age))
     assert [decision for decision, _ in events.decisions] == [outcome]
-    assert all(event.reason == "stale" for event in events if event.outcome == "denied")
+    assert all((event.reason, event.frames) == ("stale", 8) for event in events if event.outcome == "denied")
 
 
 def test_a_recogniser_that_takes_longer_than_a_second_grants_nothing() -> None:
@@ -366,28 +368,6 @@ def running(camera: Camera, **options: Any) -> Iterator[tuple[Events, Terminal]]
         assert not thread.is_alive()
 
 
-@contextmanager
-def pictures(server: MjpegServer, *scenes: Any) -> Iterator[None]:
-    """The server sends these again and again, 12 a second."""
-    enough = threading.Event()
-    data = [jpeg(image) for scene in scenes for image in scene]
-
-    def send() -> None:
-        for i in range(10**6):
-            if enough.wait(0.08):
-                return
-            with suppress(AssertionError):
-                server.push(data[i % len(data)])
-
-    thread = threading.Thread(target=send, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        enough.set()
-        thread.join(DEADLINE)
-
-
 def test_a_stall_in_mid_visit_is_told_in_time_and_grants_nothing_then_the_camera_is_back() -> None:
     with MjpegServer() as server:
         first, second, *_ = map(jpeg, frames(GUEST, 8))
@@ -401,9 +381,9 @@ def test_a_stall_in_mid_visit_is_told_in_time_and_grants_nothing_then_the_camera
             assert events.of("camera") == [("lost", "No picture for 2 seconds.")]
             # At most 2 s after the last picture; the rest is for a machine that has other things to do.
             assert noticed < 2.0 + 0.5
-            assert not any(event.grants for event in events), "two frames are not enough, and none came since"
+            assert events.decisions == [("denied", None)], "two frames are not enough, and for a second none came"
             assert not terminal.health()["camera_up"]
-            with pictures(server, frames(GUEST, 8)):
+            with sending(server, frames(GUEST, 8)):
                 granted = until(lambda: [event for event in events if event.grants])
             assert events.of("camera")[1:] == [("back", None)]
             assert len(granted) == 1
@@ -415,7 +395,7 @@ def test_a_stall_in_mid_visit_is_told_in_time_and_grants_nothing_then_the_camera
 
 
 def test_a_camera_that_drops_sends_rubbish_and_goes_away_lets_one_person_in_once() -> None:
-    with MjpegServer() as server, pictures(server, frames(GUEST, 8)), open_camera(server.url) as camera:
+    with MjpegServer() as server, sending(server, frames(GUEST, 8)), open_camera(server.url) as camera:
         with running(camera, max_fps=15) as (events, terminal):
             until(lambda: events.decisions)
             server.drop()
@@ -438,7 +418,7 @@ def test_a_camera_that_is_not_there_yet_is_lost_and_then_back() -> None:
         with open_camera(server.url, wait=True) as camera, running(camera) as (events, _):
             until(lambda: events.of("camera"))
             server.come_up()
-            with pictures(server, frames(GUEST, 8)):
+            with sending(server, frames(GUEST, 8)):
                 until(lambda: events.decisions)
     outcomes = [outcome for outcome, _ in events.of("camera")]
     assert outcomes == ["lost", "back"]
@@ -446,11 +426,11 @@ def test_a_camera_that_is_not_there_yet_is_lost_and_then_back() -> None:
 
 
 def test_a_camera_that_only_takes_its_time_to_open_was_never_lost() -> None:
-    with MjpegServer() as server, open_camera(server.url, wait=True) as camera, running(camera) as (events, terminal):
+    with MjpegServer() as server, open_camera(server.url, wait=True) as camera, running(camera) as (events, _):
         server.wait_for_client()
         time.sleep(0.3)
         assert not camera.health.up
-        with pictures(server, frames(GUEST, 8)):
+        with sending(server, frames(GUEST, 8)):
             until(lambda: events.decisions)
     assert events.of("camera") == []
     assert events.decisions == [("granted", GUEST)]
@@ -458,7 +438,7 @@ def test_a_camera_that_only_takes_its_time_to_open_was_never_lost() -> None:
 
 def test_no_more_frames_are_looked_at_than_was_asked_for_and_a_stop_does_not_wait() -> None:
     class Endless(Stage):
-        ended = False  # type: ignore[assignment]
+        ended = False
 
         def frame(self, timeout: float) -> Frame:
             return Frame(image=nobody(1)[0], captured=self.clock, number=1)

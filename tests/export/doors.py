@@ -16,6 +16,7 @@ from tests.data import faces
 from trainer.coding import Coding
 from trainer.gallery import Gallery
 from trainer.model import Model, fit
+from trainer.parts import Grid
 from trainer.prox import Array
 
 SIZE = (24, 20)
@@ -29,7 +30,7 @@ def crops(seed: int = 0) -> tuple[Array, Array]:
 
 
 @cache
-def model(kind: str = "both", coding: str = "l1", cell: int = 1) -> Model:
+def model(kind: str = "both", coding: str = "l1", cell: int = 1, parts: Grid | None = None) -> Model:
     """Trained on the first six photos of each of four people."""
     images, names = crops()
     first = np.arange(len(images)) % 12 < 6
@@ -37,7 +38,7 @@ def model(kind: str = "both", coding: str = "l1", cell: int = 1) -> Model:
     spec = FeatureSpec(height=SIZE[0], width=SIZE[1], kind=kind, cell=cell)
     # In so few pixels the usual weight of the l1 error would be too small for any code but zero.
     how = replace(Coding.default("l1"), lam=0.4) if coding == "l1" else coding
-    return fit(gallery, spec, {"atoms_per_class": 3, "coding": how, "eta": 1e-2})
+    return fit(gallery, spec, {"atoms_per_class": 3, "coding": how, "eta": 1e-2, "parts": parts})
 
 
 def held_out() -> tuple[Array, Array]:

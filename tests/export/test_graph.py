@@ -10,14 +10,16 @@ import onnx
 import pytest
 
 from edge import onnx_guard
-from edge.preprocess import features
+from edge.preprocess import FeatureSpec
 from edge.recognize import OUTPUTS
 from edge.runtime import session
 from export import graph
 from export.graph import CONTRAST, PRECISIONS, Factors, Precision
 from tests.export import doors
+from trainer.backbone import features
 from trainer.coding import Coder
 from trainer.model import Model
+from trainer.parts import Grid
 from trainer.prox import Array
 
 KINDS = ("pixels", "gradient", "both")
@@ -79,6 +81,22 @@ def test_stored_weights_are_near_the_true_ones(precision: Precision) -> None:
 
 
 @pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("kind", "parts"), [("both", (3, 2)), ("gradient", (1, 2))])
+def test_parts_of_the_face(coding: str, precision: Precision, kind: str, parts: Grid) -> None:
+    """Against NumPy with the weights that were stored; and, in full precision, against the model as it was trained."""
+    model = doors.model(kind, coding, parts=parts)
+    crops = np.concatenate([doors.held_out()[0], doors.strange_crops()])
+    built = build(model, precision)
+    found = run(built, crops)["scores"]
+    stored = Factors.stored_in(built)
+    assert len(stored.parts) == parts[0] * parts[1]
+    np.testing.assert_allclose(found, stored.scores(features(crops, model.spec).T, model.coding).T, atol=1e-4, rtol=0)
+    if precision == "fp32":
+        np.testing.assert_allclose(found, model.scores(crops), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize("iterations", [1, 2, 3, 7])
 def test_every_number_of_iterations(coding: str, iterations: int) -> None:
     model = doors.model("both", coding)
@@ -99,6 +117,7 @@ def test_over_relaxation(iterations: int) -> None:
 def test_every_cell_and_blur(cell: int, gradient_cell: int, blur: float) -> None:
     """Cells that do not divide the crop, and other kernels: weights at random, as only the features are in question."""
     base = doors.model("both", "l21")
+    assert isinstance(base.spec, FeatureSpec)
     spec = replace(base.spec, cell=cell, gradient_cell=gradient_cell, blur=blur)
     rng = np.random.default_rng(0)
     D = rng.standard_normal((spec.length, 6)).astype(np.float32)
@@ -190,7 +209,7 @@ def test_all_listed_operators_are_needed() -> None:
         node.op_type
         for coding in CODINGS
         for precision in PRECISIONS
-        for node in loaded(build(doors.model("both", coding), precision)).graph.node
+        for node in loaded(build(doors.model("both", coding, parts=(2, 1)), precision)).graph.node
     }
     assert used == onnx_guard.RECOGNIZER_OPERATORS
 

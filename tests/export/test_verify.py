@@ -11,6 +11,7 @@ import pytest
 from edge import kit as kits
 from edge.errors import GalleryError, KitError, ParityError
 from edge.kit import Kit
+from edge.preprocess import FeatureSpec
 from export import graph
 from export.graph import PRECISIONS, Factors, Precision
 from export.verify import verify
@@ -85,6 +86,7 @@ def test_the_fingerprint_covers_what_is_computed() -> None:
     from export.kit import fingerprint
 
     model = doors.model("pixels", "l21", 4)
+    assert isinstance(model.spec, FeatureSpec)
     changes = [
         replace(model, D=model.D * np.float32(1.001)),
         replace(model, W=model.W[::-1]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    return tmp_path / "lclrr-edge" / detector.FILE
+    return detector.YUNET.cached
 
 
 def test_without_it_there_is_a_next_step(cache: Path) -> None:
@@ -39,7 +40,8 @@ def test_another_file_in_its_place_is_not_taken(cache: Path) -> None:
 def test_the_cache_is_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.parent.mkdir()
     cache.write_bytes(b"a detector")
-    monkeypatch.setattr(detector, "SHA256", hashlib.sha256(b"a detector").hexdigest())
+    pinned = replace(detector.YUNET, sha256=hashlib.sha256(b"a detector").hexdigest())
+    monkeypatch.setattr(detector, "YUNET", pinned)
     assert detector.original() == b"a detector"
 
 
@@ -48,7 +50,7 @@ def test_a_kit_carries_it_with_its_licence() -> None:
         published = detector.original()
     except UsageError as error:
         pytest.skip(str(error))
-    assert hashlib.sha256(published).hexdigest() == detector.SHA256
+    assert hashlib.sha256(published).hexdigest() == detector.YUNET.sha256
     data = detector.yunet()
     assert data == detector.any_size(published), "the same bytes every time: a kit can be built again"
     kit = kits.parse(doors.kit(detector=data))

@@ -1,0 +1,334 @@
+"""The settings file: what it may say, and what is said when it makes no sense."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge import cli
+from edge import settings as configuration
+from edge.errors import ParameterError, SettingsError
+from edge.secret import read_secret
+from edge.settings import Settings, as_toml, field_docs, parse, template
+from edge.track import VisitRules
+from tests.data import ROOT
+
+TABLES = {name: configuration._dataclass(hint) for name, hint in get_type_hints(Settings).items()}
+
+
+def problems(text: str) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as found:
+        parse(text.encode(), "settings.toml")
+    return found.value.problems
+
+
+def edge(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["edge", *map(str, words)])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert isinstance(leaving.value.code, int)
+    return leaving.value.code
+
+
+# What it may say
+
+
+def test_an_empty_file_changes_nothing() -> None:
+    assert parse(b"") == Settings()
+
+
+def test_what_it_says_holds_and_all_else_is_the_default(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('[visits]\nneeded = 4\ngap_seconds = 1\n[door]\nlist = "door.toml"\n[mqtt]\nhost = "broker"\n')
+    settings = configuration.load(file)
+    assert settings.visits == VisitRules(needed=4, gap_seconds=1.0)
+    assert settings.door.list == tmp_path / "door.toml", "beside the file, wherever the service runs"
+    assert settings.mqtt is not None
+    assert (settings.mqtt.host, settings.mqtt.tls) == ("broker", True)
+    assert settings.camera == Settings().camera
+
+
+def test_a_byte_order_mark_is_no_reason() -> None:
+    assert parse(b"\xef\xbb\xbf[visits]\nneeded = 2\n").visits.needed == 2
+
+
+def test_options_go_before_the_file_and_those_not_given_leave_it_alone() -> None:
+    stored = parse(b'[visits]\nneeded = 4\n[camera]\nsource_env = "CAMERA"\nwait = true\n')
+    chosen = stored.override(visits={"needed": None, "window": 9}, camera={"source": "1"})
+    assert (chosen.visits.needed, chosen.visits.window) == (4, 9)
+    assert (chosen.camera.address, chosen.camera.wait) == ("1", True)
+    with pytest.raises(ParameterError, match="window"):
+        stored.override(visits={"window": 3})
+
+
+# What is said when it makes no sense
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[camra]", "settings.toml: unknown key `camra`; did you mean `camera`?"),
+        ("[visits]\nneded = 3", "settings.toml: [visits] unknown key `neded`; did you mean `needed`?"),
+        ("needed = 3", "settings.toml: unknown key `needed`; it belongs to [visits]"),
+        ("[visits]\nneeded = true", "settings.toml: [visits] needed must be a whole number, not True"),
+        ("[visits]\nneeded = 3.0", "settings.toml: [visits] needed must be a whole number, not 3.0"),
+        ('[visits]\nleave_seconds = "1"', "settings.toml: [visits] leave_seconds must be a number, not '1'"),
+        ("[camera]\nwait = 1", "settings.toml: [camera] wait must be true or false, not 1"),
+        ("[camera]\nsource = 0", "settings.toml: [camera] source must be text, not 0"),
+        ('[door]\nlist = ""', "settings.toml: [door] list must be a path, not ''"),
+        ("visits = 3", "settings.toml: visits must be a table: [visits]"),
+        ("[[visits]]", "settings.toml: visits must be a table: [visits]"),
+        (
+            "[visits]\nmax_age_seconds = 2",
+            "settings.toml: [visits] max_age_seconds must be more than 0 and at most 1, not 2.0",
+        ),
+        ("[visits]\nneeded = 9", "settings.toml: [visits] needed must be 2 or more and at most window, .*"),
+        ("[camera]\nmax_fps = nan", "settings.toml: [camera] max_fps must be a number, not nan"),
+        ("[camera]\nstall_seconds = 0", "settings.toml: [camera] stall_seconds must be between 0.5 and 60, not 0"),
+        ("[kit]\nthreads = 0", "settings.toml: [kit] .*threads 1 or more.*"),
+        ("[events]\non_grant_seconds = 0", "settings.toml: [events] on_grant_seconds must be more than 0, not 0"),
+        ('[preview]\naddress = "nonsense"', "settings.toml: [preview] .*port.*"),
+        ('[metrics]\naddress = "0.0.0.0:9109"', "settings.toml: [metrics] .*on this machine only.*"),
+        ("[mqtt]\nport = 1883", "settings.toml: [mqtt] host is missing"),
+        ('[mqtt]\nhost = "b"\nport = 0', "settings.toml: [mqtt] .*port.*"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file_table_and_key(text: str, sentence: str) -> None:
+    (problem,) = problems(text)
+    assert re.fullmatch(sentence.replace("[", r"\[").replace("?", r"\?"), problem), problem
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    found = problems("[camra]\n[visits]\nneeded = true\nwindw = 3\n[kit]\nthreads = 0\n")
+    assert len(found) == 4
+    assert str(SettingsError(*found)) == f"{found[0]} There are 3 more problems: see `edge config check`."
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"needed = ", b"[" * 100_000, b"#" * (1 << 21), b"x = 1" + b"0" * 10_000])
+def test_what_is_not_toml_is_said_in_one_sentence(data: bytes) -> None:
+    with pytest.raises(SettingsError, match=r"^door\.toml "):
+        parse(data, "door.toml")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="No such file"):
+        configuration.load(tmp_path / "settings.toml")
+
+
+VALUES = st.recursive(
+    st.one_of(st.booleans(), st.integers(), st.floats(), st.text(), st.dates(), st.sampled_from(["0", "127.0.0.1:1", "a/b"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(min_size=1), inner, max_size=3),
+    max_leaves=4,
+)
+KEYS = [*sorted({item.name for kind in TABLES.values() for item in fields(kind)}), "password", "secret", "camra"]
+CONTENTS = st.dictionaries(
+    st.sampled_from([*TABLES, "camra"]),
+    st.dictionaries(st.sampled_from(KEYS) | st.text(min_size=1), VALUES, max_size=4) | VALUES,
+)
+
+
+def toml(value: Any) -> str:
+    """Any TOML value, in line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{configuration._toml(key)} = {toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
+    return configuration._toml(value) if isinstance(value, bool | int | float | str) else value.isoformat()
+
+
+def settings_or_problems(data: bytes) -> Settings | tuple[str, ...]:
+    try:
+        return parse(data, "settings.toml", Path("/etc"))
+    except SettingsError as error:
+        return error.problems
+
+
+@given(CONTENTS)
+def test_any_toml_gives_settings_or_the_one_error(contents: dict[str, Any]) -> None:
+    text = "".join(f"{key} = {toml(value)}\n" for key, value in contents.items())
+    try:
+        tomllib.loads(text)
+    except ValueError:
+        return  # a lone surrogate
+    found = settings_or_problems(text.encode())
+    assert isinstance(found, Settings) or all(
+        problem.startswith("settings.toml") and problem.isprintable() for problem in found
+    )
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_settings_or_the_one_error(data: bytes) -> None:
+    assert settings_or_problems(data)
+
+
+# Secrets
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[mqtt]\nhost = "b"\npassword = "hunter2"',
+        '[webhook]\nurl = "https://b/"\nsecret = "hunter2"\nsecret_env = "S"',
+        '[camera]\nsource = "rtsp://admin:hunter2@camera/1"',
+        '[camera]\nsource = "http://camera/video?user=admin&password=hunter2"',
+        '[webhook]\nurl = "https://b/door?token=hunter2"\nsecret_env = "S"',
+    ],
+)
+def test_a_secret_in_the_file_is_refused_and_not_repeated(text: str) -> None:
+    (problem,) = problems(text)
+    assert "does not belong here" in problem
+    assert "hunter2" not in problem
+    if "url" not in problem:
+        assert re.search(r"use \w+_file or \w+_env$", problem)
+
+
+@pytest.mark.parametrize(
+    "source", ["rtsp://camera/live?channel=1&subtype=0", "http://camera:8080/stream", "/dev/video0", "a:b@c"]
+)
+def test_an_address_without_a_password_is_none(source: str) -> None:
+    assert parse(f'[camera]\nsource = "{source}"'.encode()).camera.address == source
+
+
+def test_the_cameras_address_may_be_in_a_file_or_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "camera").write_text("rtsp://admin:hunter2@camera/1\r\nmore\n")
+    stored = parse(b'[camera]\nsource_file = "camera"', folder=tmp_path)
+    assert stored.camera.address == "rtsp://admin:hunter2@camera/1"
+    monkeypatch.setenv("CAMERA", "picamera2:0")
+    assert parse(b'[camera]\nsource_env = "CAMERA"').camera.address == "picamera2:0"
+    assert "cannot both" in problems('[camera]\nsource_env = "A"\nsource_file = "b"')[0]
+
+
+def test_a_secret_that_is_not_there_is_said_without_guessing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOWHERE", raising=False)
+    assert read_secret("password", None, None) is None
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "binary").write_bytes(b"\xff\xff\n")
+    for file in ("missing", "empty", "binary"):
+        with pytest.raises(SettingsError, match=file):
+            read_secret("password", tmp_path / file, None)
+    with pytest.raises(SettingsError, match="NOWHERE"):
+        read_secret("password", None, "NOWHERE")
+
+
+# What is shown
+
+
+def test_every_key_says_what_it_means() -> None:
+    for name, kind in TABLES.items():
+        docs = field_docs(kind)
+        assert [item.name for item in fields(kind) if not docs.get(item.name)] == [], name
+
+
+@st.composite
+def any_settings(draw: st.DrawFn) -> Settings:
+    text = st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda text: "://" not in text)
+    number = st.floats(0.5, 1)
+    return Settings().override(
+        kit={"path": draw(st.none() | text.filter(lambda name: "\0" not in name).map(lambda name: Path("/etc", name)))},
+        camera={"source": draw(text), "wait": draw(st.booleans()), "stall_seconds": draw(number)},
+        visits={"max_age_seconds": draw(number), "window": draw(st.integers(3, 100))},
+        events={"on_grant": draw(st.none() | text), "json_lines": draw(st.none() | st.booleans())},
+        metrics={"address": draw(st.sampled_from([None, "127.0.0.1:9109", "[::1]:0"]))},
+    )
+
+
+@given(any_settings())
+def test_what_is_shown_is_a_file_that_says_the_same(settings: Settings) -> None:
+    assert parse(as_toml(settings).encode()) == settings
+
+
+def test_what_is_shown_hides_passwords() -> None:
+    shown = as_toml(Settings().override(camera={"source": "rtsp://admin:hunter2@camera/1"}))
+    assert 'source = "rtsp://***@camera/1"' in shown
+    assert "hunter2" not in shown
+    assert '"***"' in as_toml(Settings().override(camera={"source": "http://["}))
+
+
+def test_the_template_changes_nothing_and_has_every_key() -> None:
+    assert parse(template().encode()) == Settings()
+    keys = re.findall(r"^# (\w+) = ", template(), re.MULTILINE)
+    assert keys == [item.name for kind in TABLES.values() for item in fields(kind)]
+    assert re.findall(r"^(?:# )?\[(\w+)\]", template(), re.MULTILINE) == list(TABLES)
+    assert all(is_dataclass(kind) for kind in TABLES.values())
+
+
+def test_the_template_with_its_defaults_in_force_changes_nothing_either() -> None:
+    in_force = re.sub(r'^# (\w+ = (?!\.\.\.|"\.\.\.").*)', r"\1", template(), flags=re.MULTILINE)
+    assert "\nneeded = 3\n" in in_force
+    always_there = re.split(r"^# \[", in_force, flags=re.MULTILINE)[0]  # the tables after that are out of force themselves
+    assert parse(always_there.encode()) == Settings()
+
+
+def test_the_documentation_is_the_template() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    (block,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert block == template(), "put what `edge config template` prints into docs/settings.md"
+
+
+# The command
+
+
+def test_check_lists_all_problems_and_has_its_own_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[camra]\n[visits]\nneeded = true\n")
+    assert edge(monkeypatch, "config", "check", file) == 38
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2
+    assert err == f"error: {file} cannot be used: 2 problems. See docs/settings.md.\n"
+    file.write_text("[visits]\nneeded = 4\n")
+    assert edge(monkeypatch, "config", "check", file) == 0
+    assert capsys.readouterr() == ("", f"{file} is good.\n")
+
+
+def test_check_looks_at_the_files_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "settings.toml"
+    (tmp_path / "list.toml").write_text("allow = 3")
+    file.write_text(
+        '[kit]\npath = "no.kit"\n[door]\nlist = "list.toml"\n[camera]\nsource_file = "no.txt"\n'
+        '[mqtt]\nhost = "b"\nuser = "u"\npassword_file = "no.password"\n'
+    )
+    assert edge(monkeypatch, "config", "check", file) == 38
+    out = capsys.readouterr().out
+    for word in ("no.kit", "list.toml", "no.txt", "no.password"):
+        assert len(re.findall(re.escape(word), out)) == 1, out
+
+
+def test_show_prints_what_is_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('[visits]\nneeded = 4\n[kit]\npath = "door.kit"\n')
+    monkeypatch.setenv("EDGE_SETTINGS", str(file))
+    monkeypatch.delenv("EDGE_KIT", raising=False)
+    assert edge(monkeypatch, "config", "show") == 0
+    assert parse(capsys.readouterr().out.encode()) == configuration.load(file)
+    monkeypatch.setenv("EDGE_KIT", "/other.kit")
+    assert edge(monkeypatch, "config", "show") == 0
+    assert parse(capsys.readouterr().out.encode()).kit.path == Path("/other.kit")
+    assert edge(monkeypatch, "config", "template") == 0
+    assert capsys.readouterr().out == template()
+
+
+def test_without_a_file_the_defaults_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("EDGE_SETTINGS", raising=False)
+    monkeypatch.delenv("EDGE_KIT", raising=False)
+    monkeypatch.setattr(configuration, "PLACE", tmp_path / "settings.toml")
+    assert edge(monkeypatch, "config", "check") == 0
+    assert "defaults hold" in capsys.readouterr().err
+    (tmp_path / "settings.toml").write_text("[visits]\nneeded = 5\n")
+    assert edge(monkeypatch, "config", "show") == 0
+    assert parse(capsys.readouterr().out.encode()).visits.needed == 5, "the usual place"
