@@ -65,6 +65,11 @@ def build(
 
     report("precision")
     graphs = {name: graph.build(factors, model.spec, choice.coding, name) for name in graph.PRECISIONS}
+    if len(graphs[precision]) > kits.MAX_BYTES:
+        raise UsageError(
+            f"The graph takes {len(graphs[precision]) >> 20} MB, and a kit has room for {kits.MAX_BYTES >> 20}.",
+            "Use --precision int8, or a smaller embedding model.",
+        )
     judged = hard if unseen is None else unseen
     accuracies: dict[str, float] = {name: calibrate.accuracy(built, judged) for name, built in graphs.items()}
     loss = accuracies["fp32"] - accuracies[precision]

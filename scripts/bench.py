@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # for tests.oracle, which is no part of the installed packages
 
+import bench_backbone  # noqa: E402
 import bench_edge  # noqa: E402
 import bench_recognizer  # noqa: E402
 import bench_scaling  # noqa: E402
@@ -34,6 +35,7 @@ PARTS = {
     "solver": Part(bench_solver.measure, bench_solver.table),
     "scaling": Part(bench_scaling.measure, bench_scaling.table),
     "recognizer": Part(bench_recognizer.measure, bench_recognizer.table),
+    "backbone": Part(bench_backbone.measure, bench_backbone.table),
     "edge": Part(bench_edge.measure, bench_edge.table),
 }
 DATA = Path(os.environ.get("LCLRR_DATA", ROOT.parent / "shared" / "data"))

@@ -38,15 +38,17 @@ def harden(crops: NDArray[np.uint8], rng: np.random.Generator, strength: float =
     return harder
 
 
-def copies(
-    crops: NDArray[np.uint8], number: int, rng: np.random.Generator, places: Array = LANDMARKS
-) -> NDArray[np.uint8]:
+def copies(crops: NDArray[np.uint8], number: int, rng: np.random.Generator, places: Array = LANDMARKS) -> NDArray[np.uint8]:
     """(number N, H, W): copies of the crops (N, H, W), all first ones before all second ones; moved, relit, every second one
     mirrored, three in eight covered by sunglasses, a scarf or a block.
 
     `places` is where crops show eyes, nose and mouth, as in edge.preprocess.PLACES.
     """
-    made = [_copy(crop, COVERS[k % len(COVERS)], (i + k) % 2 == 0, rng, places) for k in range(number) for i, crop in enumerate(crops)]
+    made = [
+        _copy(crop, COVERS[k % len(COVERS)], (i + k) % 2 == 0, rng, places)
+        for k in range(number)
+        for i, crop in enumerate(crops)
+    ]
     return np.array(made, np.uint8).reshape(-1, *crops.shape[1:])
 
 

@@ -22,13 +22,16 @@ from edge.preprocess import KINDS as FEATURES
 from edge.preprocess import FeatureSpec
 from edge.preprocess import Kind as FeatureKind
 from trainer import backbone, benchmark, gallery, model, presets
+from trainer import enrol as enrolling
 from trainer import evaluate as evaluation
 from trainer import tune as tuning
+from trainer.augment import COPIES
 from trainer.backbone import Backbone, Spec
 from trainer.calibrate import FEWEST_PEOPLE, FPIR, Rejection
 from trainer.coding import Kind as CodingKind
 from trainer.parts import Grid
 from trainer.solver import Step
+from trainer.words import some
 
 app = console.new_app("Learn to recognise people from photos: dictionary D and classifier W, on a workstation.")
 
@@ -55,6 +58,8 @@ Photos = Annotated[Path, typer.Argument(help="A folder per person; or an .npz or
 Cropped = Annotated[bool, typer.Option("--cropped", help="The photos of the folder show faces only: take them as they are.")]
 Size = Annotated[str | None, typer.Option(metavar="HxW", help="Bring every face to this size (found faces: 80x64).")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave unusable photos out instead of refusing.")]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `fit` wrote.")]
+Recalibrate = Annotated[bool, typer.Option("--calibrate", help="Measure the threshold against strangers again.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="BLAS threads (default: all cores).")]
 
@@ -81,6 +86,8 @@ def fit(
     locality: Annotated[Locality | None, typer.Option(help="Form of the weights R.")] = None,
     schedule: Annotated[Schedule | None, typer.Option(help="Penalty schedule of the solver.")] = None,
     classifier_codes: Annotated[ClassifierCodes | None, typer.Option(help="Codes that W is learned on.")] = None,
+    augment: Annotated[bool, typer.Option("--augment", help="Learn from altered copies too: moved, relit, covered.")] = False,
+    copies: Annotated[int, typer.Option(min=1, help="With --augment: copies of each photo.")] = COPIES,
     fpir: Annotated[float, typer.Option(help="Share of strangers' photos that may be given a name.")] = FPIR,
     calibrate: Annotated[bool, typer.Option(help="Measure that, by leaving people out; five more trainings.")] = True,
     seed: Seed = 0,
@@ -99,6 +106,7 @@ def fit(
         "locality": locality,
         "schedule": schedule,
         "classifier_codes": classifier_codes,
+        "copies": copies if augment else None,
     }
     given = tuning.from_toml(config, known) if config else {}
     given |= {name: value for name, value in options.items() if value is not None}
@@ -129,11 +137,10 @@ def fit(
     )
     console.say(_strangers(trained.rejection))
     few = [name for name, n in _photos_per_person(people).items() if n < parameters["atoms_per_class"]]
-    if few:
-        console.say(
-            f"note: {len(few)} of the people have fewer photos than {parameters['atoms_per_class']} atoms; "
-            "they got as many atoms as photos."
-        )
+    if few and atoms is not None:
+        console.say(f"note: {len(few)} of the people have fewer photos than {atoms} atoms; they got as many atoms as photos.")
+    if few and not parameters["copies"]:
+        console.say(f"note: {len(few)} of the people have few photos; --augment recognises them better (docs/few.md).")
 
 
 def _grid(text: str) -> Grid | None:
@@ -154,6 +161,54 @@ def _strangers(rejection: Rejection | None) -> str:
     if rejection.promise > rejection.target:
         sentence += f" With so few photos no less than {rejection.promise:.1%} can be promised."
     return sentence
+
+
+@app.command()
+def enrol(
+    model_file: ModelFile,
+    photos: Annotated[Path, typer.Argument(metavar="PHOTOS/NAME", help="The folder of the person, named like them.")],
+    skip_bad: SkipBad = False,
+    calibrate: Recalibrate = False,
+    threads: Threads = None,
+) -> None:
+    """Add a person to a model, or photos of somebody who is in it."""
+    old = model.Model.load(model_file)
+    with console.progress("Reading photos") as line:
+        found = enrolling.photos_for(old, photos, skip_bad=skip_bad, progress=line.count, say=console.say)
+    for note in found.notes:
+        console.say(f"note: {note}")
+    with console.progress("Enrolling") as line, _blas_threads(threads):
+        new = enrolling.enrol(old, found, calibrate=calibrate, progress=line.count)
+    new.save(model_file)
+    console.say(
+        f"Saved {model_file}: {len(new.labels)} people from {len(new.crops)} photos, {len(new.crops) - len(old.crops)} of "
+        f"them new ({some(list(found.people))}). {_kept(old, new)}"
+    )
+
+
+@app.command()
+def forget(
+    model_file: ModelFile,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The person who is to be forgotten.")],
+    calibrate: Recalibrate = False,
+    threads: Threads = None,
+) -> None:
+    """Remove a person from a model: photos, atoms, codes, and what the others' atoms had of them."""
+    old = model.Model.load(model_file)
+    with console.progress("Forgetting") as line, _blas_threads(threads):
+        new = enrolling.forget(old, name, calibrate=calibrate, progress=line.count)
+    new.save(model_file)
+    console.say(
+        f"Saved {model_file}: {len(new.labels)} people from {len(new.crops)} photos; {name} is forgotten, here. "
+        f"{_kept(old, new)}\n"
+        f"Kits on devices, backups and the folder of photos still know {name}: build and replace the kit, delete the others."
+    )
+
+
+def _kept(old: model.Model, new: model.Model) -> str:
+    if new.rejection is None or new.rejection is not old.rejection:
+        return _strangers(new.rejection)
+    return f"The threshold against strangers is kept ({new.rejection.confidence:g}); --calibrate measures it again."
 
 
 @app.command()

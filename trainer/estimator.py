@@ -89,16 +89,7 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Array, y: Array) -> LCLRRDL:
         """Learn D and W from samples X and their labels y."""
-        self._check_parameters()
-        coding = self.coding if isinstance(self.coding, Coding) else Coding.default(self.coding)
-        rows, y = self._rows(X, y)
-        with warnings.catch_warnings():  # one photo of each person are classes all the same
-            warnings.filterwarnings("ignore", "The number of unique classes")
-            check_classification_targets(y)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise TrainingError("There is only one class in the training data.", "Add samples of at least one more person.")
-        samples = rows.T.astype(np.float64)
+        samples, labels = self._begin(X, y)
         atoms = self._choose_atoms(labels)
         D0 = samples[:, atoms]
         self.atom_classes_ = labels[atoms]
@@ -115,6 +106,28 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         refuse_collapse(self.result_)
         self.n_iter_ = self.result_.iterations
         self.D_ = self.result_.D
+        return self._learn_classifier(X, samples, labels)
+
+    def fit_classifier(self, X: Array, y: Array, D: Array, atom_labels: Array) -> LCLRRDL:
+        """Learn W alone, for a dictionary D (d, m) that is there already, and the classes of its atoms (m,)."""
+        samples, labels = self._begin(X, y)
+        self.D_, self.atom_classes_, self.n_iter_ = D, np.searchsorted(self.classes_, atom_labels), 0
+        return self._learn_classifier(X, samples, labels)
+
+    def _begin(self, X: Array, y: Array) -> tuple[Array, Array]:
+        """Samples as unit columns, and their classes as numbers; both checked."""
+        self._check_parameters()
+        rows, y = self._rows(X, y)
+        with warnings.catch_warnings():  # one photo of each person are classes all the same
+            warnings.filterwarnings("ignore", "The number of unique classes")
+            check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise TrainingError("There is only one class in the training data.", "Add samples of at least one more person.")
+        return rows.T.astype(np.float64), labels
+
+    def _learn_classifier(self, X: Array, samples: Array, labels: Array) -> LCLRRDL:
+        coding = self.coding if isinstance(self.coding, Coding) else Coding.default(self.coding)
         self.coder_ = Coder(self.D_.astype(np.float32), coding)
         if self.copies:
             samples, labels = np.hstack([samples, self._copies(X).T]), np.tile(labels, 1 + self.copies)
@@ -193,7 +206,7 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         if not isinstance(copies, Integral) or copies < 0:
             raise ParameterError(f"copies must be a whole number from 0 on, not {copies!r}")
         if copies and (self.features is None or self.classifier_codes != "coder"):
-            raise ParameterError("copies are made of crops, and coded by the coder: set features, and classifier_codes to coder")
+            raise ParameterError("copies are made of crops and coded by the coder: set features and classifier_codes=coder")
         if self.classifier_codes not in ("coder", "training"):
             raise ParameterError(f"classifier_codes must be coder or training, not {self.classifier_codes!r}")
 

@@ -9,29 +9,23 @@ so what can be counted per person is counted per person as well. Zero in N claim
 
 from __future__ import annotations
 
-import re
-import zipfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edge import kit as kits
-from edge.errors import GalleryError, ModelError, UsageError
-from edge.kit import Kit
+from edge.errors import GalleryError
 from edge.manifest import NO_ALIGNMENT
 from edge.preprocess import DIRECTIONS, FeatureSpec
-from edge.recognize import Recognizer
 from trainer import calibrate, gallery
 from trainer.backbone import Spec, features
-from trainer.calibrate import top_confidence
-from trainer.gallery import Gallery, Refused
+from trainer.gallery import Gallery
 from trainer.model import Model
 from trainer.prox import Array
+from trainer.trials import REFUSED, Subject, Trials, open_subject, pattern_of, try_out
 
 SCHEMA = 1
 FPIRS = (0.01, 0.003, 0.001)
@@ -222,9 +216,6 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-# --- From files to trials ---
-
-
 def run(
     file: Path,
     data: Path,
@@ -241,6 +232,7 @@ def run(
     is a regular expression; what its first group, or else all of it, finds in the name of a photo is the photo's condition.
     `model_file` is the model that a kit was made from: for the pictures, and to leave out photos that it was trained on.
     """
+    pattern = pattern_of(condition)
     subject, model = open_subject(file, model_file)
 
     def read(path: Path) -> Gallery:
@@ -256,7 +248,7 @@ def run(
 
     faces = read(data)
     others = None if strangers is None else read(strangers)
-    trials, notes = try_out(subject, faces, others, model=model, condition=condition)
+    trials, notes = try_out(subject, faces, others, model=model, pattern=pattern)
     return measure(subject, trials, model=model, notes=(*faces.notes, *(others.notes if others else ()), *notes))
 
 

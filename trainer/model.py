@@ -223,6 +223,16 @@ def fit(
     rejection = None
     if fpir is not None and len(gallery.people) >= calibrate.FEWEST_PEOPLE:
         rejection = calibrate.threshold(calibrate.strangers_confidence(gallery, spec, parameters, progress=progress), fpir)
+    training = {
+        "iterations": estimator.n_iter_,
+        "rank": estimator.result_.rank,
+        "residuals": [[float(f"{value:.3g}") for value in step] for step in estimator.result_.residuals],
+    }
+    return learned(estimator, gallery, spec, training, rejection)
+
+
+def learned(estimator: LCLRRDL, gallery: Gallery, spec: Spec, training: dict[str, Any], rejection: Rejection | None) -> Model:
+    """The model of an estimator that was fitted to a gallery; `training` says how D was learned."""
     people = np.searchsorted(estimator.classes_, gallery.labels)
     coding = estimator.coder_.coding
     stored = estimator.get_params() | {"coding": coding.kind}
@@ -239,12 +249,7 @@ def fit(
         crops=gallery.images,
         crop_people=people.astype(np.int32),
         parameters={name: stored[name] for name in sorted(stored) if name not in ("callback", "features")},
-        training={
-            "iterations": estimator.n_iter_,
-            "rank": estimator.result_.rank,
-            "residuals": [[float(f"{value:.3g}") for value in step] for step in estimator.result_.residuals],
-            "versions": {name: version(name) for name in ("lclrr-edge", "numpy", "scipy", "scikit-learn")},
-        },
+        training=training | {"versions": {name: version(name) for name in ("lclrr-edge", "numpy", "scipy", "scikit-learn")}},
         rejection=rejection,
         fingerprint=gallery.fingerprint,
     )

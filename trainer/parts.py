@@ -1,4 +1,4 @@
-"""The face and its parts: sunglasses spoil the upper ones, a scarf the lower ones, and a stranger is like nobody in all of them.
+"""The face and its parts: sunglasses spoil the upper ones, a scarf the lower ones, and a stranger is like nobody in any.
 
 Each part is a set of rows of the features. All share one dictionary D, learned on whole faces: a part is coded with the rows of
 D that it has, brought to unit length, and has a classifier of its own. Each part's scores are then brought to unit length,

@@ -6,32 +6,23 @@ so that any script can be read. The file is well-formed XML as well. It shows fa
 
 from __future__ import annotations
 
-import base64
-import io
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import date
-from functools import cache
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.image import imsave
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from edge.events import printable
+from trainer import figures
 from trainer.calibrate import FEWEST_PEOPLE
-from trainer.evaluate import FPIRS, REFUSED, Confusion, Evaluation, Photo, Point, Share, Split, as_images, det, likeness
+from trainer.evaluate import FPIRS, Confusion, Evaluation, Photo, Point, Share, Split, as_images, likeness
 from trainer.evaluate import percent as plain_percent
+from trainer.figures import Plot
 from trainer.prox import Array
 
 STYLE = Path(__file__).with_name("report.css")
-BLUE, ORANGE, GREY = "#2458c5", "#c8500a", "#6b7280"
-COLOURS = ("#2458c5", "#c8500a", "#178a6a", "#8b3fc4", "#b8901a", "#c22f62", "#3c8fb0", "#5d6470")
-RANKS = 20  # of the CMC curve
 PEOPLE = 15  # rows of the table of people that are shown at once
 BLOCKS = 20  # people in the picture of Z
 ATOMS = (8, 5)  # people, atoms each
@@ -163,10 +154,7 @@ def _strangers(found: Evaluation) -> str:
         "Keeping strangers out",
         _table(heads, rows),
         remark,
-        '<div class="pair">\n'
-        + _figure("det", _det_plot(found), _DET, _legend(_det_parts(found)))
-        + _confidence_figure(found)
-        + "</div>",
+        '<div class="pair">\n' + _figure("det", figures.det_curve(found), _DET) + _confidence_figure(found) + "</div>",
     )
 
 
@@ -181,7 +169,7 @@ def _confidence_figure(found: Evaluation) -> str:
     caption = "Confidence of every photo: strangers should lie left of the threshold (dashed), enrolled people right of it."
     if found.unlike:
         caption += f" {_count(found.unlike, 'photo')} that the kit refuses as unlike a face are not shown."
-    return _figure("confidence", _confidence_plot(found), caption, _legend(_confidence_parts(found)))
+    return _figure("confidence", figures.confidence(found), caption)
 
 
 def _target(point: Point, found: Evaluation) -> str:
@@ -199,9 +187,8 @@ def _ranks(found: Evaluation) -> str:
         '<div class="pair">\n'
         + _figure(
             "cmc",
-            _cmc_plot(found),
+            figures.cmc(found),
             "CMC: how often the right person is among the first so many, without any threshold.",
-            _legend(_cmc_parts(found)),
         )
         + f"<div>\n<p>Rank-1: {_rate(found.rank1)}</p>\n{_table(('among the first', 'right person'), rows)}</div>\n</div>",
     )
@@ -344,11 +331,10 @@ def _inside(found: Evaluation) -> str:
         parts += [_atoms(found, atoms), _splits(found)]
     parts.append(_codes(found))
     if found.residuals:
-        plot = _convergence_plot(found.residuals)
         caption = (
             f"Training: the three constraints are met after {len(found.residuals)} iterations; the penalty grows until then."
         )
-        parts.append(_figure("convergence", plot, caption, _legend(_CONVERGENCE)))
+        parts.append(_figure("convergence", figures.convergence(found.residuals), caption))
     else:
         parts.append(
             '<p id="convergence">The model does not tell how training converged: it was made by an older version. Train it '
@@ -415,14 +401,14 @@ def _codes(found: Evaluation) -> str:
         f"{_percent(found.own_atoms)} lies on the atoms that began as the person's own photos; evenly spread it would be "
         f"{_percent(even)}. Where the two are alike there are no blocks to be seen, and W reads the pattern as a whole."
     )
-    parts = _figure("codes", _codes_plot(codes, truth, model.atom_people, shown), caption, kind="map")
+    parts = _figure("codes", figures.code_blocks(codes, truth, model.atom_people, shown), caption, kind="map")
     if found.alike is not None:
         same, others = found.alike
         caption = (
             f"How alike the codes are, by person: the mean cosine is {same:.2f} within a person and {others:z.2f} between "
             "two. This is where the blocks are: on the diagonal, codes of one person."
         )
-        parts += _figure("likeness", _likeness_plot(likeness(codes, truth)), caption, kind="map")
+        parts += _figure("likeness", figures.alike(likeness(codes, truth)), caption, kind="map")
     return f'<div class="pair">\n{parts}</div>\n'
 
 
@@ -495,17 +481,13 @@ def _table(heads: Iterable[str], rows: Iterable[list[str]]) -> str:
     return f'<div class="scroll"><table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>\n'
 
 
-def _figure(name: str, plot: str, caption: str, legend: str = "", kind: str = "curve") -> str:
+def _figure(name: str, plot: Plot, caption: str, kind: str = "curve") -> str:
+    names = "".join(f'<li><i style="background:{colour}"></i>{_text(name)}</li>' for name, colour in plot.legend)
+    legend = f'<ul class="legend">{names}</ul>' if names else ""
     return (
-        f'<figure id="{name}">\n<div class="plot {kind}"><img src="{plot}" alt="{escape(caption)}" />{legend}</div>\n'
+        f'<figure id="{name}">\n<div class="plot {kind}"><img src="{plot.address}" alt="{escape(caption)}" />{legend}</div>\n'
         f"<figcaption>{caption}</figcaption>\n</figure>\n"
     )
-
-
-def _legend(parts: Iterable[tuple[str, str]]) -> str:
-    """Beside the picture, not in it: names of conditions may be in any script."""
-    items = "".join(f'<li><i style="background:{colour}"></i>{_text(name)}</li>' for name, colour in parts)
-    return f'<ul class="legend">{items}</ul>'
 
 
 def _portrait(found: Evaluation, person: str, near: int) -> tuple[Array | None, str]:
@@ -529,12 +511,4 @@ def _face(crop: Array, person: str) -> str:
 
 
 def _picture(values: Array, colours: str, low: float, high: float, tells: str) -> str:
-    buffer = io.BytesIO()
-    imsave(buffer, values, vmin=low, vmax=max(high, low + 1e-9), cmap=colours, format="png")
-    return f'<img class="face" src="{_uri("png", buffer.getvalue())}" alt="{escape(tells)}" />'
-
-
-def _uri(kind: str, data: bytes) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
-
-
+    return f'<img class="face" src="{figures.picture(values, colours, low, high)}" alt="{escape(tells)}" />'

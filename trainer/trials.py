@@ -181,14 +181,13 @@ def try_out(
     strangers: Gallery | None = None,
     *,
     model: Model | None = None,
-    condition: str | None = None,
+    pattern: re.Pattern[str] | None = None,
 ) -> tuple[Trials, list[str]]:
     """Score every photo; and notes.
 
     People of `faces` whom the subject does not know are strangers, unless there are `strangers`. `model` tells which photos
-    it was trained on. `condition` is a regular expression, see evaluate.run.
+    it was trained on. What the first group of `pattern`, or else all of it, finds in a photo's name is the photo's condition.
     """
-    pattern = _pattern(condition)
     notes: list[str] = []
     index = {label: i for i, label in enumerate(subject.labels)}
     known = np.array([label in index for label in faces.labels])
@@ -255,12 +254,10 @@ def _trained_on(subject: Subject, model: Model | None, faces: Gallery) -> Array:
     return np.array([image.tobytes() in seen for image in faces.images])
 
 
-def _pattern(condition: str | None) -> re.Pattern[str] | None:
+def pattern_of(condition: str | None) -> re.Pattern[str] | None:
     try:
         return None if condition is None else re.compile(condition)
     except re.error as error:
         raise UsageError(
             f"--condition is not a regular expression ({error}).", "For example --condition '_(clean|sunglasses|scarf)'."
         ) from None
-
-

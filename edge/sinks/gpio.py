@@ -93,7 +93,7 @@ class Relay:
                 continue
             if asked is None:
                 break
-            until = max(until, asked + self._seconds)
+            until = asked + self._seconds  # later than what was asked before
             if until <= self._clock():  # it hung for so long that somebody else may stand there
                 self.failed += 1
                 continue

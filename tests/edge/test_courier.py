@@ -75,23 +75,36 @@ def test_a_full_queue_keeps_what_it_took_and_never_waits() -> None:
 
 def test_an_event_is_not_offered_for_ever() -> None:
     now = [0.0]
-    them = Receiver(*[Later("away")] * 3)
+    them = Receiver(*[Later("away")] * 100_000)
     sink = courier(them, clock=lambda: now[0], keep_seconds=60.0)
     sink(told())
     until(lambda: sink.retried >= 1)
     now[0] = 61.0
-    until(lambda: sink.failed + sink.delivered == 1)
+    until(lambda: sink.failed == 1)
     sink.close()
+    assert (sink.delivered, sink.waiting) == (0, 0)
 
 
-def test_a_new_event_ends_a_pause() -> None:
+def test_a_new_event_ends_a_pause_and_success_ends_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge.sinks.courier.FIRST_PAUSE_SECONDS", 3600.0)
     them = Receiver(Later("away"))
-    sink = Courier("them", them, waiting=10, pause_seconds=3600.0, jitter=lambda: 1.0)
+    sink = Courier("them", them, waiting=10, pause_seconds=3600.0)
     sink(told())
     until(lambda: sink.retried == 1)
     sink(told())
     until(lambda: sink.delivered == 2)
     sink.close()
+
+
+def test_pauses_grow_to_a_bound_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    sink = Courier("them", Receiver(), waiting=1, pause_seconds=3.0, jitter=lambda: 0.5)
+    monkeypatch.setattr(sink._changed, "wait_for", lambda holds, seconds: waits.append(seconds))
+    for pauses in (1, 2, 3, 4, 1000):
+        sink._wait(pauses)
+    monkeypatch.undo()
+    sink.close()
+    assert waits == [0.375, 0.75, 1.5, 2.25, 2.25]  # three quarters of 0.5, 1, 2, 3, 3
 
 
 @pytest.mark.parametrize("away", [True, False])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import fields
@@ -93,6 +95,28 @@ def test_the_broker_tells_when_the_terminal_vanishes(broker: Broker) -> None:
         assert ear.next(STATE) == "offline"
         assert ear.next(STATE) == "online"  # and back by itself, without any event
         sink.close()
+
+
+def test_a_terminal_that_was_killed_is_offline_for_whoever_comes_later(broker: Broker) -> None:
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from edge.sinks.mqtt import MqttSettings, open_sink\n"
+        "port, folder = int(sys.argv[1]), Path(sys.argv[2])\n"
+        "open_sink(MqttSettings(host='127.0.0.1', port=port, terminal='north', user='terminal',\n"
+        "                       password_file=folder / 'password', ca_file=folder / 'ca.pem'))\n"
+        "time.sleep(60)\n"
+    )
+    with listening(broker, STATE) as ear:
+        terminal = subprocess.Popen([sys.executable, "-c", script, str(broker.port), str(broker.folder)])
+        try:
+            assert ear.next(STATE) == "online"
+        finally:
+            terminal.kill()
+            terminal.wait(30)
+        assert ear.next(STATE) == "offline"
+    with listening(broker, STATE) as late:
+        assert late.heard.get(timeout=30) == (STATE, "offline", True)
 
 
 @pytest.mark.parametrize("kill", [False, True])

@@ -210,6 +210,10 @@ def test_the_command_takes_it(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, [*arguments, "--size", "80x64"])
     assert isinstance(refused.exception, UsageError)
     assert "112x112" in str(refused.exception)
+    grid = ["--lam", "25", "--alpha", "0.5", "--gamma", "0.05", "--eta", "0.03", "--folds", "2", "--jobs", "1"]
+    tuned = ["tune", str(tmp_path / "faces.npz"), *features, *grid, "-o", str(tmp_path / "tuned.toml")]
+    assert CliRunner().invoke(app, tuned, catch_exceptions=False).exit_code == 0
+    arguments = ["fit", str(tmp_path / "faces.npz"), "--config", str(tmp_path / "tuned.toml"), "-o", str(tmp_path / "door.npz")]
     done = CliRunner().invoke(app, [*arguments, "--no-calibrate"], catch_exceptions=False)
     assert done.exit_code == 0
     loaded = Model.load(tmp_path / "door.npz")
@@ -234,6 +238,12 @@ def test_a_kit_computes_what_the_trainer_computes(precision: graph.Precision, be
         np.testing.assert_allclose(scores, trained.scores(images), atol=2e-2)  # of fewer iterations
         assert kit.manifest.features == trained.spec.settings()
     assert built.graph_bytes["int8"] < built.graph_bytes["fp16"] < built.graph_bytes["fp32"]
+
+
+def test_a_model_that_no_kit_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kits, "MAX_BYTES", 200_000)
+    with pytest.raises(UsageError, match="--precision int8"):
+        build(model())
 
 
 def test_the_number_of_faces_in_a_frame_does_not_matter() -> None:

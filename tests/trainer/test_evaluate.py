@@ -26,12 +26,14 @@ from tests.data import faces
 from tests.export import doors
 from tests.trainer.test_model import gallery
 from trainer import evaluate
+from trainer import trials as trying
 from trainer.backbone import features
 from trainer.calibrate import top_confidence
-from trainer.evaluate import FPIRS, REFUSED, Evaluation, Share, Subject, Trials
+from trainer.evaluate import FPIRS, Evaluation, Share
 from trainer.gallery import Gallery, Refused
 from trainer.model import Model, fit
 from trainer.report import page
+from trainer.trials import REFUSED, Subject, Trials
 
 PEOPLE = ("anna", "ben", "çelik", "dora")
 
@@ -86,8 +88,10 @@ def missed(trials: Trials, i: Any, threshold: float) -> bool:
 # --- Numbers ---
 
 
-@given(some_trials(), st.one_of(st.none(), st.floats(-0.5, 1.1)))
+@given(some_trials(), st.one_of(st.none(), st.floats(-0.5, 1.1), st.integers(0, 40)))
 def test_every_rate_is_what_a_loop_counts(trials: Trials, threshold: float | None) -> None:
+    if isinstance(threshold, int):  # exactly the confidence of a photo: that is enough
+        threshold = max(float(trials.confidence[threshold % len(trials.truth)]), -1.0)
     found = evaluate.measure(subject(threshold), trials)
     known = [i for i, who in enumerate(trials.truth) if who >= 0]
     strange = [i for i, who in enumerate(trials.truth) if who < 0]
@@ -249,6 +253,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "photos" / name).mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(folder / "photos" / name / f"{i}_{condition}.png"), image)
     cv2.imwrite(str(folder / "photos" / "anna" / "blank_scarf.png"), np.full((24, 20), 7, np.uint8))
+    for name, image in (("anna/1", images[0]), ("ben/1", images[0] * 0), ("ben/2", images[0] * 0 + 9)):
+        (folder / "bad" / name).parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(folder / "bad" / f"{name}.png"), image)
     (folder / "flat").mkdir()
     for i, image in enumerate(others):
         cv2.imwrite(str(folder / "flat" / f"{i}.png"), image)
@@ -338,6 +345,9 @@ def test_photos_without_a_usable_face_are_counted(files: Path) -> None:
     assert {split.name: split.failed.count for split in found.conditions} == {"clean": 0, "scarf": 1}
     assert {split.name: split.failed.count for split in found.each} == {"anna": 1, "ben": 0, "çelik": 0, "dora": 0}
     assert found.rank1.of == 24
+    nobody = run(files, "door.npz", "bad")
+    assert {split.name: split.failed for split in nobody.each} == {"anna": Share(0, 1), "ben": Share(2, 2)}
+    assert nobody.people == 1
 
 
 def test_photographs_are_aligned_as_in_training(tmp_path: Path) -> None:
@@ -390,8 +400,8 @@ def test_two_people_with_a_photo_each_are_enough() -> None:
     photos = gallery(people=("anna", "ben"))
     model = fit(photos, FeatureSpec(height=10, width=8), {"atoms_per_class": 2})
     new = Gallery(images=255 - photos.images[[0, 5]], labels=np.array(["anna", "ben"]), sources=("1", "2"))
-    trials, _ = evaluate.try_out(evaluate.of_model(model), new, model=model)
-    found = evaluate.measure(evaluate.of_model(model), trials, model=model)
+    trials, _ = trying.try_out(trying.of_model(model), new, model=model)
+    found = evaluate.measure(trying.of_model(model), trials, model=model)
     assert found.rank1.of == 2
     assert found.alike is None
     assert json.dumps(found.facts(), allow_nan=False)
