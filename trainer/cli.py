@@ -380,12 +380,12 @@ def evaluate(
     if report is not None:
         from trainer.report import page  # matplotlib is slow to load
 
-        write_atomically(report, page(found, date.today()).encode())
+        _write(report, page(found, date.today()).encode(), "--report")
         console.say(f"Saved {report}. It shows faces: keep it private.")
     if on_stdout:
         typer.echo(json.dumps(found.facts()))
     elif json_file is not None:
-        write_atomically(json_file, json.dumps(found.facts(), indent=1).encode())
+        _write(json_file, json.dumps(found.facts(), indent=1).encode(), "--json")
     if report is None and json_file is None:
         typer.echo(evaluation.table(found))
 
@@ -431,6 +431,13 @@ def _spec_for(people: gallery.Gallery, described: str | Backbone) -> Spec:
 
 def _photos_per_person(people: gallery.Gallery) -> dict[str, int]:
     return {person: int((people.labels == person).sum()) for person in people.people}
+
+
+def _write(output: Path, data: bytes, option: str) -> None:
+    try:
+        write_atomically(output, data)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written ({error.strerror}).", f"Choose another place with {option}.") from None
 
 
 def _refuse_unwritable(output: Path, option: str = "-o") -> None:

@@ -117,6 +117,7 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
     def _begin(self, X: Array, y: Array) -> tuple[Array, Array]:
         """Samples as unit columns, and their classes as numbers; both checked."""
         self._check_parameters()
+        self._coding()
         rows, y = self._rows(X, y)
         with warnings.catch_warnings():  # one photo of each person are classes all the same
             warnings.filterwarnings("ignore", "The number of unique classes")
@@ -127,7 +128,7 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         return rows.T.astype(np.float64), labels
 
     def _learn_classifier(self, X: Array, samples: Array, labels: Array) -> LCLRRDL:
-        coding = self.coding if isinstance(self.coding, Coding) else Coding.default(self.coding)
+        coding = self._coding()
         self.coder_ = Coder(self.D_.astype(np.float32), coding)
         if self.copies:
             samples, labels = np.hstack([samples, self._copies(X).T]), np.tile(labels, 1 + self.copies)
@@ -191,6 +192,9 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         rng = check_random_state(self.random_state)
         members = [np.flatnonzero(labels == c) for c in range(len(self.classes_))]
         return np.concatenate([np.sort(rng.permutation(own)[: self.atoms_per_class]) for own in members])
+
+    def _coding(self) -> Coding:
+        return self.coding if isinstance(self.coding, Coding) else Coding.default(self.coding)
 
     def _check_parameters(self) -> None:
         atoms: Any = self.atoms_per_class  # nothing stops a caller from passing text

@@ -253,5 +253,5 @@ def learned(estimator: LCLRRDL, gallery: Gallery, spec: Spec, training: dict[str
         rejection=rejection,
         fingerprint=gallery.fingerprint,
     )
-    model.training["accuracy"] = float(np.mean(model.scores(model.crops).argmax(axis=1) == model.crop_people))
+    model.training["accuracy"] = float(estimator.score(gallery.images, gallery.labels))
     return model

@@ -1,7 +1,7 @@
 """The face and its parts: sunglasses spoil the upper ones, a scarf the lower ones, and a stranger is like nobody in any.
 
-Each part is a set of rows of the features. All share one dictionary D, learned on whole faces: a part is coded with the rows of
-D that it has, brought to unit length, and has a classifier of its own. Each part's scores are then brought to unit length,
+Each part is a set of rows of the features. All share one dictionary D, learned on whole faces: a part is coded with its rows
+of D, brought to unit length, and has a classifier of its own. The scores of each part are then brought to unit length,
 weighted by their own confidence, and averaged with those of the whole face.
 """
 

@@ -193,7 +193,7 @@ def test_a_clock_that_was_wrong_neither_deletes_all_nor_keeps_all(log: AuditLog)
 
 
 def test_a_hundred_kills_in_mid_write_cost_nothing_that_was_acknowledged(path: Path) -> None:
-    """A nursery forks a writer a hundred times and kills it at a random moment: while it opens, writes, prunes or commits."""
+    """A nursery forks a writer a hundred times and kills it at a random moment: while it opens, writes or commits."""
     script = """
 import os, random, signal, sys, time
 from datetime import UTC, datetime

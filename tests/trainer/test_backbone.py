@@ -84,8 +84,10 @@ def test_the_vectors_are_those_of_the_published_file(opset: int) -> None:
     assert np.abs(found[0] - found[5]).max() > 0.01, "two faces are two vectors"
 
 
-def test_each_backbone_remembers_its_own_vectors() -> None:
-    data, images = embedding_model(), crops()[0][:2]
+@pytest.mark.parametrize("remembered", [1, 1000])
+def test_each_backbone_remembers_its_own_vectors(remembered: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.backbone.REMEMBERED", remembered)
+    data, images = embedding_model(), crops()[0][:3]
     plain, scaled = Backbone(model=data), Backbone(model=data, mean=100, scale=0.1)
     before = plain.vectors(images)
     assert np.abs(scaled.vectors(images) - before).max() > 1e-3
@@ -213,8 +215,8 @@ def test_the_command_takes_it(tmp_path: Path) -> None:
     grid = ["--lam", "25", "--alpha", "0.5", "--gamma", "0.05", "--eta", "0.03", "--folds", "2", "--jobs", "1"]
     tuned = ["tune", str(tmp_path / "faces.npz"), *features, *grid, "-o", str(tmp_path / "tuned.toml")]
     assert CliRunner().invoke(app, tuned, catch_exceptions=False).exit_code == 0
-    arguments = ["fit", str(tmp_path / "faces.npz"), "--config", str(tmp_path / "tuned.toml"), "-o", str(tmp_path / "door.npz")]
-    done = CliRunner().invoke(app, [*arguments, "--no-calibrate"], catch_exceptions=False)
+    config = ["--config", str(tmp_path / "tuned.toml"), "--no-calibrate"]
+    done = CliRunner().invoke(app, [*arguments[:2], *config, *arguments[-2:]], catch_exceptions=False)
     assert done.exit_code == 0
     loaded = Model.load(tmp_path / "door.npz")
     assert loaded.crops.shape[1:] == (SIDE, SIDE)

@@ -122,6 +122,8 @@ def test_clone_and_set_params_carry_every_parameter() -> None:
         "coding": Coding(kind="l21", lam=3.0),
         "classifier_codes": "training",
         "features": SPEC,
+        "parts": (2, 2),
+        "copies": 4,
         "random_state": 9,
         "callback": print,
     }

@@ -596,6 +596,8 @@ def test_a_killed_writer_leaves_the_old_or_the_new_model(tmp_path: Path) -> None
             labels=small.labels,
             D=np.full((big.length, small.D.shape[1]), 0.05, np.float32),
             W=small.W,
+            parts=None,
+            W_parts=small.W_parts,
             atom_people=small.atom_people,
             crops=crops,
             crop_people=np.repeat(small.crop_people, 8),

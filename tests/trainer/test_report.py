@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import os
 import re
 import stat
 from collections.abc import Iterator
@@ -270,6 +272,17 @@ def test_bad_input_is_a_sentence_and_a_code(
     assert (code, out) == (UsageError.exit_code, "")
     assert says in err
     assert "Traceback" not in err
+
+
+def test_a_full_disk_is_a_sentence(trainer: Call, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    code, out, err = trainer("evaluate", files / "door.kit", files / "seen.npz", "--report", tmp_path / "out.html")
+    assert (code, out) == (2, "")
+    assert "No space left" in err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_old_model_is_measured_all_the_same(files: Path, tmp_path: Path) -> None:

@@ -1,0 +1,168 @@
+"""How many photos of a person it takes: accuracy and misses for 1, 2, 3, 5 and 8, with and without altered copies.
+
+Accuracy: everybody is enrolled with that many random photos, and tested with all others (Extended Yale B, ORL) or, on AR, with
+random neutral photos of the first session against all else: another day, sunglasses, scarves. FNIR: the share of enrolled
+people's photos that are missed at a threshold which 1 % of the photos of strangers pass; strangers are 30 % of the people.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import cv2
+import numpy as np
+import orl
+import typer
+
+from edge import console
+from edge.detect import Detector, photo_min_face
+from edge.files import write_atomically
+from edge.preprocess import SIZE, FeatureSpec, align
+from trainer import detector
+from trainer.augment import COPIES
+from trainer.benchmark import Cell, load_arrays
+from trainer.calibrate import top_confidence
+from trainer.estimator import LCLRRDL
+from trainer.presets import DEFAULT, PRESETS
+from trainer.prox import Array
+
+DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+PHOTOS = (1, 2, 3, 5, 8)
+STRANGERS, FPIR = 0.3, 0.01
+NEUTRAL = 7  # the first photos of each person in AR
+
+
+class Faces(NamedTuple):
+    images: Array
+    labels: Array
+    spec: Callable[[str], FeatureSpec]
+    drawn_from: int | None
+    """Training photos are among the first so many of a person."""
+
+
+class Row(NamedTuple):
+    data: str
+    features: str
+    copies: int
+
+
+ROWS = [
+    Row(data, features, copies)
+    for data in ("yaleb-2", "yaleb-4", "ar", "orl")
+    for features in ("both", "gradient")
+    for copies in (0, COPIES)
+]
+NAMES = {"yaleb-2": "Yale B 1/2", "yaleb-4": "Yale B 1/4", "ar": "AR, neutral only", "orl": "ORL"}
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
+    only: Annotated[str | None, typer.Option(help=f"One of {', '.join(NAMES)}.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One split, 1 and 3 photos.")] = False,
+    output: Annotated[Path | None, typer.Option("--json", help="Keep results here, and go on from those found there.")] = None,
+    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
+) -> None:
+    """Measure and print the table."""
+    results: dict[str, Any] = json.loads(output.read_text()) if output is not None and output.exists() else {}
+    splits, numbers = (1, (1, 3)) if quick else (splits, PHOTOS)
+    rows = [row for row in ROWS if only in (None, row.data)]
+    for row in rows:
+        for photos in numbers:
+            key = key_of(row, photos, splits)
+            if key in results or (row.data == "ar" and photos > NEUTRAL):
+                continue
+            results[key] = measure(faces(row.data, data), row, photos, splits)
+            console.say(f"{key}: {results[key]}")
+            if output is not None:
+                write_atomically(output, (json.dumps(results, indent=1) + "\n").encode(), mode=0o644)
+    typer.echo(table(results, rows, numbers, splits))
+
+
+@cache
+def faces(name: str, data: Path) -> Faces:
+    if name == "orl":
+        images, labels = orl_crops()
+        return Faces(images, labels, lambda kind: FeatureSpec.for_crop(*SIZE, kind), None)
+    cell = Cell(dataset="ar") if name == "ar" else Cell(dataset="yaleb", rate=int(name[-1]))
+    file = "ar_42x30.npz" if name == "ar" else "yaleb_96x84.npz"
+    return Faces(*load_arrays(data / file, cell), cell.spec, NEUTRAL if name == "ar" else None)
+
+
+def orl_crops() -> tuple[Array, Array]:
+    """The ORL faces, found and aligned as everywhere."""
+    finder = Detector(detector.yunet(console.say))
+    crops, labels = [], []
+    for person, photos in enumerate(orl.people().values()):
+        for photo in photos:
+            colour: Array = cv2.cvtColor(photo, cv2.COLOR_GRAY2BGR)
+            crops.append(align(photo, finder.detect(colour, photo_min_face(colour))[0].landmarks, SIZE))
+            labels.append(person)
+    return np.array(crops), np.array(labels)
+
+
+def measure(found: Faces, row: Row, photos: int, splits: int, seed: int = 0) -> dict[str, float]:
+    """Accuracy and FNIR in percent, with deviations over the splits."""
+    accuracy, missed = [], []
+    for k in range(splits):
+        rng = np.random.default_rng([seed, k])
+        train = draw(found, photos, rng)
+        test = np.setdiff1d(np.arange(len(found.labels)), train)
+        estimator = fitted(found, row, train, k)
+        accuracy.append(100 * estimator.score(found.images[test], found.labels[test]))
+
+        people = rng.permutation(np.unique(found.labels))
+        strange = np.isin(found.labels, people[: round(STRANGERS * len(people))])
+        estimator = fitted(found, row, train[~strange[train]], k)
+        own = test[~strange[test]]
+        scores = estimator.decision_function(found.images[own])
+        right = estimator.classes_[scores.argmax(axis=1)] == found.labels[own]
+        least = np.quantile(top_confidence(estimator.decision_function(found.images[strange])), 1 - FPIR)
+        missed.append(100 * (1 - np.mean(right & (top_confidence(scores) > least))))
+    freedom = int(splits > 1)
+    return {
+        "accuracy": round(float(np.mean(accuracy)), 2),
+        "accuracy_std": round(float(np.std(accuracy, ddof=freedom)), 2),
+        "fnir": round(float(np.mean(missed)), 2),
+        "fnir_std": round(float(np.std(missed, ddof=freedom)), 2),
+    }
+
+
+def draw(found: Faces, photos: int, rng: np.random.Generator) -> Array:
+    """`photos` random ones of each person."""
+    chosen = []
+    for person in np.unique(found.labels):
+        own = np.flatnonzero(found.labels == person)
+        chosen.append(rng.permutation(own[: found.drawn_from])[:photos])
+    return np.concatenate(chosen)
+
+
+def fitted(found: Faces, row: Row, train: Array, seed: int) -> LCLRRDL:
+    parameters = PRESETS[DEFAULT] | {"features": found.spec(row.features), "copies": row.copies, "random_state": seed}
+    return LCLRRDL(**parameters).fit(found.images[train], found.labels[train])
+
+
+def key_of(row: Row, photos: int, splits: int) -> str:
+    """Slopes are taken at full size whatever the rate of the pixels is: one measurement serves both."""
+    data = "yaleb-2" if row.data == "yaleb-4" and row.features == "gradient" else row.data
+    return "/".join(map(str, (*row._replace(data=data), photos, splits)))
+
+
+def table(results: dict[str, Any], rows: list[Row], numbers: tuple[int, ...], splits: int) -> str:
+    head = " | ".join(f"{n} photo{'s' if n > 1 else ''}" for n in numbers)
+    lines = [f"| accuracy % / FNIR % | features | | {head} |", "|---" * (3 + len(numbers)) + "|"]
+    for row in rows:
+        cells = [results.get(key_of(row, n, splits)) for n in numbers]
+        values = " | ".join("" if cell is None else f"{cell['accuracy']:.1f} / {cell['fnir']:.0f}" for cell in cells)
+        lines.append(f"| {NAMES[row.data]} | `{row.features}` | {'`--augment`' if row.copies else ''} | {values} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    console.run(app)
