@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge.errors import CameraError
-from edge.photo import _is_cut_short
+from edge.photo import MAX_PIXELS, _is_cut_short, pixels
 
 MAX_FRAME_BYTES = 8 * 2**20
 MAX_HEADER_BYTES = 8 * 2**10
@@ -114,8 +114,8 @@ class Parts:
 
 
 def decode(jpeg: bytes) -> NDArray[Any] | None:
-    """BGR, or None for a JPEG that is cut short or none at all."""
-    if not jpeg.startswith(b"\xff\xd8") or _is_cut_short(jpeg):
+    """BGR, or None for a JPEG that is cut short, too large or none at all."""
+    if not jpeg.startswith(b"\xff\xd8") or _is_cut_short(jpeg) or pixels(jpeg) > MAX_PIXELS:
         return None
     try:
         return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)

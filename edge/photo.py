@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,13 @@ from numpy.typing import NDArray
 from edge.errors import GalleryError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".pgm", ".bmp", ".webp")
+MAX_BYTES = 1 << 28
+MAX_PIXELS = 1 << 26
+"""A file of a few bytes may call itself larger than a device's memory, and OpenCV believes up to 1 << 30."""
+
+# The header of a frame: anywhere, as an embedded preview has one too, and with a length that fits, as noise has not.
+_JPEG_FRAME = re.compile(rb"\xff[\xc0-\xcf]\0[\x0b\x0e\x11\x14][\x02-\x10](..)(..)[\1-\4]", re.DOTALL)
+_NETPBM = re.compile(rb"P[1-6]" + 2 * rb"(?:\s|#[^\r\n]*[\r\n])+([0-9]{1,9})" + rb"\s")
 
 
 class PhotoError(Exception):
@@ -43,11 +52,16 @@ def to_8_bit(image: NDArray[Any]) -> NDArray[np.uint8]:
 def decode(path: Path, *, colour: bool = False) -> NDArray[Any]:
     """Grey (H, W), or BGR (H, W, 3); uint8 or uint16, upright. The content decides the format, not the suffix."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise PhotoError(error.strerror or "cannot be opened") from None
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: not a file name
+        raise PhotoError(getattr(error, "strerror", None) or "cannot be opened") from None
     if not data:
         raise PhotoError("empty file")
+    if len(data) > MAX_BYTES or pixels(data) > MAX_PIXELS:
+        raise PhotoError("too large")
+    if not pixels(data):  # OpenCV knows more formats, and each is one more way into it
+        raise PhotoError("not a readable image")
     # Some versions of OpenCV fill the missing part of a photo with grey, or complain on the terminal.
     if _is_cut_short(data):
         raise PhotoError("cut short")
@@ -68,6 +82,38 @@ def decode(path: Path, *, colour: bool = False) -> NDArray[Any]:
     if colour:
         return image if image.ndim == 3 else cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
     return cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) if image.ndim == 3 else image
+
+
+def pixels(data: bytes) -> int:
+    """How many a JPEG, PNG, WebP, BMP or Netpbm file says it has, before anything is made of them; 0 for all else."""
+    try:
+        if data.startswith(b"\xff\xd8"):
+            sides = (struct.unpack(">HH", b"".join(found.groups())) for found in _JPEG_FRAME.finditer(data))
+            return max((height * width for height, width in sides), default=0)
+        if data.startswith(b"\x89PNG\r\n\x1a\n"):
+            width, height = struct.unpack_from(">II", data, 16)
+        elif data.startswith(b"BM"):
+            is_old = data[14:18] == b"\x0c\0\0\0"
+            width, height = struct.unpack_from("<HH" if is_old else "<ii", data, 18)
+        elif data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+            width, height = _webp_sides(data)
+        else:
+            found = _NETPBM.match(data)
+            width, height = (int(side) for side in found.groups()) if found else (0, 0)
+    except struct.error:  # the header itself is cut short
+        return 0
+    return abs(width * height)
+
+
+def _webp_sides(data: bytes) -> tuple[int, int]:
+    kind = data[12:16]
+    if kind == b"VP8X":
+        return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
+    if kind == b"VP8L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    width, height = struct.unpack_from("<HH", data, 26)
+    return width & 0x3FFF, height & 0x3FFF
 
 
 def _is_cut_short(data: bytes) -> bool:

@@ -1,9 +1,10 @@
 """Ours and what others use, on the same faces: who is recognised, who is missed if strangers must stay out, time and size.
 
 70 % of the people are enrolled, the others are strangers. AR: training and test images with sunglasses and scarves, as
-`trainer reproduce` divides them; Yale B: 8 images of each person train, in any light, at 1/2 of full size; ORL: 5 of 10 aligned
-photos train. All get the same grey crops. SFace and dlib get them where their networks expect a face, which they need: AR's and
-Yale B's images, which have the eyes in nearly the same place, are moved and scaled all alike, ORL's by their landmarks.
+`trainer reproduce` divides them; Yale B: 8 images of each person train, in any light, at half of full size; ORL: 5 of 10
+aligned photos train. All get the same grey crops. SFace and dlib get them where their networks expect a face, without which
+they do badly: AR's and Yale B's images, which have the eyes in nearly the same place, are moved and scaled all alike, ORL's by
+their landmarks.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def _tasks(labels: dict[str, Array], splits: int) -> Iterator[Task]:
 def answered(
     sets: dict[str, Faces], tasks: list[Task], say: Callable[[str], None], ours: dict[str, dict[str, Any]]
 ) -> tuple[dict[str, list[Answers]], dict[str, Any]]:
-    """What ours and the peers say of each task; and what a face costs the peers, {"p50_us": .., "bytes": ..}."""
+    """What ours and the peers say of each task; and what a face costs the peers, {"cpu_us": .., "bytes": ..}."""
     answers: dict[str, list[Answers]] = {way: [] for way in (*ours, COSINE)}
     sface = _spec("sface", None, say)
     assert isinstance(sface, Backbone)
@@ -179,9 +180,9 @@ def answered(
                         Answers(found[f"{name}.{k}.labels"], found[f"{name}.{k}.scores"]) for k in range(len(tasks))
                     ]
     networks = peers.run(say)
-    quickest = [own["p50_us"] for name, own in networks.items() if name.startswith("SFace fp32") and "p50_us" in own]
+    quickest = [own["cpu_us"] for name, own in networks.items() if name.startswith("SFace fp32") and "cpu_us" in own]
     vectors = 4 * sface.length * len(tasks[0].train)
-    facts[COSINE] = {"p50_us": min(quickest, default=None), "bytes": len(sface.model) + vectors}
+    facts[COSINE] = {"cpu_us": min(quickest, default=None), "bytes": len(sface.model) + vectors}
     return answers, facts
 
 
@@ -223,10 +224,10 @@ def _cost(own: Faces, task: Task, parameters: dict[str, Any], say: Callable[[str
     built = graph.build(factorise(model), model.spec, model.coding)
     run, taken = session(built, "the graph"), []
     for image in images[task.test[:65]]:
-        start = time.perf_counter()
+        start = time.process_time()
         run.run(None, {"crops": image[None]})
-        taken.append(time.perf_counter() - start)
-    return {"p50_us": 1e6 * float(np.median(taken[5:])), "bytes": len(built)}
+        taken.append(time.process_time() - start)
+    return {"cpu_us": 1e6 * float(np.median(taken[5:])), "bytes": len(built)}
 
 
 def table(result: dict[str, Any]) -> str:
@@ -248,7 +249,7 @@ def table(result: dict[str, Any]) -> str:
     for way, own in result["rates"].items():
         cells = [" / ".join(map(marked, own[name], best[name])) for name in columns]
         facts = result["facts"].get(way, {})
-        spent = "" if facts.get("p50_us") is None else f"{facts['p50_us'] / 1000:.2f}"
+        spent = "" if facts.get("cpu_us") is None else f"{facts['cpu_us'] / 1000:.2f}"
         size = "" if "bytes" not in facts else f"{facts['bytes'] / 1e6:.1f}"
         lines.append(f"| {way} | {' | '.join(cells)} | {spent} | {size} |")
     return "\n".join(lines)

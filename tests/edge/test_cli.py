@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -105,3 +107,13 @@ def test_no_kit_is_said(door: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr(cli, "PLACES", (Path("door.kit"),))
     assert edge(monkeypatch, "image", "--cropped", "face.png") == 20
     assert "no kit" in capsys.readouterr().err
+
+
+def test_a_broken_installation_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "cv2.py").write_text('raise ImportError("libGL.so.1: cannot open shared object file", name="cv2")')
+    run = subprocess.run(
+        [sys.executable, "-m", "edge", "doctor"], env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert run.returncode == 37
+    assert run.stderr.startswith("error: cv2 cannot be loaded (libGL.so.1")
+    assert "Traceback" not in run.stderr

@@ -346,12 +346,12 @@ def test_a_spec_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize("size", [(1, 1), (8, 8), (24, 21), (42, 30), (112, 92), (200, 180), (480, 640)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_spec_for_any_crop(size: tuple[int, int], kind: str) -> None:
-    """About 40 cells across the shorter side, so that a vector does not grow with the camera."""
+    """About 20 cells across the shorter side, so that a vector does not grow with the camera."""
     spec = FeatureSpec.for_crop(*size, kind)
     assert (spec.height, spec.width, spec.kind) == (*size, kind)
     if min(size) >= 40:
-        assert 25 <= min(size) // spec.cell <= 60
-        assert 12 <= min(size) // spec.gradient_cell <= 30
+        assert 13 <= min(size) // spec.cell <= 30
+        assert 11 <= min(size) // spec.gradient_cell <= 24
     assert features(noise(0, *size)[None], spec).shape == (1, spec.length)
 
 

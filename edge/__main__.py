@@ -1,0 +1,19 @@
+"""The `edge` command and `python -m edge`. An installation that is broken gets a sentence, not a traceback."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    try:
+        from edge import cli
+    except ImportError as error:  # a library that OpenCV needs, a wheel of another processor...
+        what = error.name or "a package"
+        sys.stderr.write(f"error: {what} cannot be loaded ({error}). Install lclrr-edge again, in its own environment.\n")
+        sys.exit(37)  # edge.errors.UnfitError
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

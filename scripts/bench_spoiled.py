@@ -1,0 +1,90 @@
+"""Training images that are spoiled: what a share of them costs ours, and what others use.
+
+AR, 100 people: the seven images of session 1 without sunglasses and scarves train, those of session 2 test. A share of the
+training images, drawn from all of them, gets a block over a quarter of the face, painted sunglasses, or another person's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from bench_accuracy import AR_POINTS, OURS, Faces, Task, answered, placed
+
+from trainer.benchmark import Cell, load_arrays
+from trainer.prox import Array
+
+SHARES = (0.1, 0.2, 0.3, 0.5)
+BLOCK = (21, 15)  # pixels, of 42 x 30
+LENS = (6, 5)  # half of its width and height
+
+
+def measure(data: Path, say: Callable[[str], None], splits: int = 3) -> dict[str, Any]:
+    cell = Cell(dataset="ar")
+    images, labels = load_arrays(data / "ar_42x30.npz", cell)
+    place = np.arange(len(labels)) % 26
+    train, test = np.flatnonzero(place < 7), np.flatnonzero((place >= 13) & (place < 20))
+    rng = np.random.default_rng(0)
+    crops = np.concatenate([images, _blocks(images[train], rng), _sunglasses(images[train], rng)])
+    sets = {"AR": Faces(crops=crops, aligned=placed(crops, AR_POINTS), spec=cell.spec("both"))}
+    tasks = list(_tasks(labels, train, test, splits))
+    answers, _ = answered(sets, tasks, say, OURS)
+    rates: dict[str, dict[str, float]] = {}
+    for way, given in answers.items():
+        found: dict[str, list[float]] = {}
+        for task, answer in zip(tasks, given, strict=True):
+            found.setdefault(task.name, []).append(100 * float(np.mean(answer.labels == task.people)))
+        rates[way] = {name: round(float(np.mean(values)), 2) for name, values in found.items()}
+    return {"splits": splits, "accuracy": rates}
+
+
+def _tasks(labels: Array, train: Array, test: Array, splits: int) -> Iterator[Task]:
+    n, people = len(train), np.unique(labels)
+
+    def task(name: str, chosen: Array, told: Array) -> Task:
+        return Task(name=name, faces="AR", train=chosen, labels=told, test=test, people=labels[test])
+
+    yield task("none", train, labels[train])
+    for k in range(splits):
+        rng = np.random.default_rng([0, k])
+        order = rng.permutation(n)
+        others = people[(np.searchsorted(people, labels[train]) + rng.integers(1, len(people), n)) % len(people)]
+        for share in SHARES:
+            bad = np.isin(np.arange(n), order[: round(share * n)])
+            for number, kind in enumerate(("blocks", "sunglasses")):
+                yield task(f"{kind} {share:.0%}", np.where(bad, len(labels) + number * n + np.arange(n), train), labels[train])
+            yield task(f"wrong names {share:.0%}", train, np.where(bad, others, labels[train]))
+
+
+def _blocks(images: Array, rng: np.random.Generator) -> Array:
+    """Each with a rectangle of one grey level somewhere."""
+    spoiled, (height, width) = images.copy(), BLOCK
+    for image in spoiled:
+        top, left = rng.integers(image.shape[0] - height + 1), rng.integers(image.shape[1] - width + 1)
+        image[top : top + height, left : left + width] = rng.integers(256)
+    return spoiled
+
+
+def _sunglasses(images: Array, rng: np.random.Generator) -> Array:
+    """Each with two dark lenses over the eyes, and the bridge between them."""
+    spoiled = images.copy()
+    for image in spoiled:
+        left, right = [(round(x), round(y) + int(rng.integers(0, 2))) for x, y in AR_POINTS[:2]]
+        shade = int(rng.integers(10, 50))
+        for eye in (left, right):
+            cv2.ellipse(image, eye, LENS, 0, 0, 360, shade, -1)
+        cv2.line(image, left, right, shade, 2)
+    return spoiled
+
+
+def table(result: dict[str, Any]) -> str:
+    """The accuracy without spoiled images, and what each share of them costs."""
+    names = [name for name in next(iter(result["accuracy"].values())) if name != "none"]
+    names = sorted(names, key=lambda name: name.rpartition(" ")[0])
+    lines = [f"| recognised, % | none spoiled | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
+    for way, own in result["accuracy"].items():
+        lines.append(f"| {way} | {own['none']:.1f} | {' | '.join(f'{own[name]:.1f}' for name in names)} |")
+    return "\n".join(lines)
