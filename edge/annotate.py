@@ -169,8 +169,9 @@ class VideoWriterSink:
     """Writes views to an .mp4 or .avi file, at a constant rate, on a thread of its own.
 
     Without `fps` the rate is that of the first two frames. The video keeps the pace of the frames' times: one that comes late
-    is preceded by copies of the one before it, for a second at most, and one too many is left out. With `live`, frames that the disk has no time for are dropped and counted;
-    without, the caller waits, and every frame is written. The file has its name when it is complete and not before.
+    is preceded by copies of the one before it, for a second at most, and one too many is left out. With `live`, frames that
+    the disk has no time for are dropped and counted; without, the caller waits, and every frame is written. The file has its
+    name when it is complete and not before.
     """
 
     def __init__(self, path: str | Path, fps: float | None = None, *, live: bool = False) -> None:

@@ -11,13 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edge import audit
+from edge import audit, kit_store, selftest
+from edge import kit as kits
 from edge.annotate import VideoWriterSink, View
 from edge.audit import Audited
 from edge.camera import open_camera
 from edge.doorlist import DoorList
 from edge.events import Background, Command, ForPeople, JsonLines, Sink, printable
 from edge.files import read_bytes
+from edge.kit import Kit
+from edge.kit_store import Store
+from edge.kit_watch import KitWatch, OnTrial
 from edge.metrics import Metrics
 from edge.preview import Preview
 from edge.recognize import Recognizer, untimed
@@ -47,17 +51,24 @@ def open_terminal(
     with ExitStack() as stack:
         metrics = None if settings.metrics.address is None else stack.enter_context(Metrics(settings.metrics.address))
         stage = untimed if metrics is None else metrics.stage
-        recognizer = Recognizer.load(
-            kit,
-            public_key=public_key,
-            threads=settings.kit.threads,
-            min_face=settings.kit.min_face,
-            limits=settings.quality,
-            stage=stage,
-        )
-        recognizer.finder  # noqa: B018 (a kit that finds no faces is refused before the camera is opened)
-        for warning in doubts(recognizer, door_list):
-            say(f"warning: {warning}")
+        chosen, changes = settings.kit, None
+
+        def load(kit: Kit) -> OnTrial:
+            """Ready for frames: a kit that fails or finds no faces is refused now, before the camera is opened."""
+            recognizer = selftest.ready(
+                OnTrial(kit, threads=chosen.threads, min_face=chosen.min_face, limits=settings.quality, stage=stage)
+            )
+            for warning in doubts(recognizer, door_list):
+                say(f"warning: {warning}")
+            return recognizer
+
+        store = kit_store.place(chosen.store)
+        if store is None:
+            recognizer = load(kits.read(kit, public_key))
+        else:
+            kept = Store(store, kit, load, public_key=public_key, series=chosen.series)
+            changes = stack.enter_context(KitWatch(kept, seconds=chosen.watch_seconds))
+            recognizer = changes.recognizer
         address, camera = settings.camera.address, settings.camera
         source = stack.enter_context(open_camera(address, stall_seconds=camera.stall_seconds, wait=camera.wait))
         told: dict[str, Any] = {}
@@ -83,6 +94,7 @@ def open_terminal(
             max_fps=camera.max_fps,
             on_frame=systemd.frame,
             stage=stage,
+            changes=changes or (lambda: None),
         )
         health = partial(health_of, terminal, told, log_book)
         if metrics is not None:

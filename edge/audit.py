@@ -42,6 +42,8 @@ CREATE TABLE pictures (event_id TEXT PRIMARY KEY, box BLOB NOT NULL) STRICT;
 """
 START = "0" * 64
 WAITING = 10_000
+JUMP_SECONDS = 3600.0
+DAY_SECONDS = 86400.0
 JPEG_QUALITY = 80
 
 log = logging.getLogger(__name__)
@@ -82,7 +84,10 @@ class Entry:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return dict(json.loads(self.json))
+        try:
+            return dict(json.loads(self.json))
+        except (ValueError, TypeError, RecursionError):
+            raise AuditChainError(f"Entry {self.seq} was not written by this program.", _TELL) from None
 
     @property
     def head(self) -> str:
@@ -293,8 +298,8 @@ class AuditLog:
                 raise AuditChainError(f"Entry {seq} is not the one of that head: the log was written anew.", _TELL)
             facts = entry.facts
             if facts.get("kind") == "picture":
-                box = self.picture(facts["of"])
-                if box is None or hashlib.sha256(box).hexdigest() != facts["sha256"]:
+                box = self.picture(str(facts.get("of")))
+                if box is None or hashlib.sha256(box).hexdigest() != facts.get("sha256"):
                     raise AuditChainError(f"The picture of entry {seq} is missing or was changed.", _TELL)
                 pictures += 1
             previous, count = entry.hash, count + 1
@@ -313,9 +318,9 @@ class AuditLog:
         if first == 1:
             return START
         pruned = next(self._rows("WHERE json_extract(json, '$.kind') = 'pruned' ORDER BY seq DESC LIMIT 1"), None)
-        if pruned is None or pruned.facts["until"] != first - 1:
+        if pruned is None or pruned.facts.get("until") != first - 1:
             raise AuditChainError(f"The entries before {first} are missing, and were not pruned.", _TELL)
-        return str(pruned.facts["hash"])
+        return str(pruned.facts.get("hash"))
 
     def _rows(self, rest: str, values: Sequence[Any] = ()) -> Iterator[Entry]:
         for seq, text, digest in self._db.execute(f"SELECT seq, json, hash FROM entries {rest}", values):
@@ -403,6 +408,11 @@ class Audited:
         self._audit, self._sinks, self._required, self._late_seconds = audit, sinks, required, late_seconds
         self._days, self._seal, self._clock, self._now = days, seal, clock, now
         self._pruned_on = ""
+        self._offset = math.nan
+        self._trusted_from = -math.inf
+        with suppress(AuditError):  # a log that cannot be read is not pruned either
+            if any(str(entry.facts.get("utc")) > utc_text(now()) for entry in audit.entries(last=1)):
+                self._trusted_from = clock() + DAY_SECONDS  # a device without a battery wakes up in the past
         self._reader_left = False
         self._decided: list[tuple[str, float]] = []
         self._background: Background[Callable[[], None]] = Background(
@@ -483,10 +493,14 @@ class Audited:
         self._audit.append_picture(event_id, self._seal(jpeg, event_id.encode()), self._now())
 
     def _prune(self) -> None:
-        """Once a day."""
-        now = self._now()
+        """Once a day, and not for a day after the clock was set: one that went wrong must not delete what is young."""
+        now, running = self._now(), self._clock()
+        offset = now.timestamp() - running
+        if abs(offset - self._offset) > JUMP_SECONDS:
+            self._trusted_from = running + DAY_SECONDS
+        self._offset = offset
         today = utc_text(now)[:10]
-        if self._days and today != self._pruned_on:
+        if self._days and today != self._pruned_on and running >= self._trusted_from:
             self._pruned_on = today
             self._audit.prune(self._days, now)
 

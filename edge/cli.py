@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from edge import audit_cli, capture, console
+from edge import audit_cli, capture, console, kit_cli
 from edge import bench as benches
 from edge import doctor as doctors
 from edge import service as services
@@ -33,6 +33,7 @@ PLACES = (Path("door.kit"), Path("/etc/lclrr-edge/door.kit"))
 
 app = console.new_app("Recognise people with a kit that `edge-export build` made.")
 app.add_typer(audit_cli.app, name="audit")
+app.add_typer(kit_cli.app, name="kit")
 
 
 KitArgument = Annotated[

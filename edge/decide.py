@@ -57,10 +57,8 @@ class Door:
         allows: Callable[[str, datetime], str | None] | None = None,
     ) -> None:
         """`allows` says why a person may not pass at a time, or None (`DoorList.allows`). Without it, whoever is known may."""
-        if not 0 < threshold < math.inf:
-            raise ParameterError(f"a threshold is a number of more than 0, not {threshold!r}")
-        self._labels = tuple(labels)
-        self._threshold = threshold
+        _check(threshold)
+        self._labels, self._threshold = tuple(labels), threshold
         self._rules = rules or VisitRules()
         self._allows = allows or (lambda label, when: None)
         self._visits: dict[int, Visit] = {}
@@ -93,6 +91,12 @@ class Door:
             if (decided := self._decided.get(number)) and decided.label:
                 self._met[decided.label] = decided, sighting.captured
         return [decision for decision in decisions if decision]
+
+    def restart(self, labels: Sequence[str], threshold: float) -> None:
+        """With another kit: no decision rests on the scores of two. Who was met lately is still known by name."""
+        _check(threshold)
+        self._labels, self._threshold = tuple(labels), threshold
+        self._visits, self._decided = {}, {}
 
     def decision(self, number: int) -> Decision | None:
         """What was decided on a visit under way. For one that continues an earlier one, the decision on that."""
@@ -164,3 +168,8 @@ class Door:
             captured=visit.last_seen,
             visit=visit.number,
         )
+
+
+def _check(threshold: float) -> None:
+    if not 0 < threshold < math.inf:
+        raise ParameterError(f"a threshold is a number of more than 0, not {threshold!r}")

@@ -13,6 +13,7 @@ and at the door
 37 the doctor found something that will not work    38 settings that make no sense, or a secret that is not there
 39 a sink that cannot work here    40 an audit log that cannot be opened or written    41 one that is damaged
 42 one whose chain is broken, or whose end is missing    43 a service that cannot be installed
+44 a kit that is not newer than the one in force    45 a kit of another series    46 a kit that fails its self-test
 """
 
 from __future__ import annotations
@@ -107,6 +108,24 @@ class SignatureUnavailableError(KitError):
     """A signature is required, and the package that checks it is missing."""
 
     exit_code = 28
+
+
+class KitOlderError(KitError):
+    """A kit that is not newer than those that were in force here."""
+
+    exit_code = 44
+
+
+class KitForeignError(KitError):
+    """A kit that was made for other doors."""
+
+    exit_code = 45
+
+
+class SelfTestError(KitError):
+    """A kit that does not compute here what it computed where it was built."""
+
+    exit_code = 46
 
 
 class ParityError(EdgeError):

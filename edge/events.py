@@ -48,9 +48,9 @@ class Event:
     event_id: str
     """Unlike any other: a receiver that has seen it before must not act again."""
     kind: str
-    """start, camera, decision or stop."""
+    """start, camera, kit, decision or stop."""
     outcome: str | None
-    """Of a decision: granted or denied. Of the camera: lost or back."""
+    """Of a decision: granted or denied. Of the camera: lost or back. Of a kit: installed, refused or rolled back."""
     reason: str | None
     """Why, in a few words."""
     label: str | None
@@ -114,7 +114,7 @@ def notice(
     camera: str = "",
     kit_sha256: str = "",
 ) -> Event:
-    """An event that is no decision: start, stop, or the camera lost and back."""
+    """An event that is no decision: start, stop, the camera lost and back, or what became of a new kit."""
     nothing: dict[str, Any] = dict.fromkeys(
         ("label", "confidence", "threshold", "margin", "frames", "visit", "seconds_from_first_sight", "seconds_from_capture")
     )
@@ -245,6 +245,9 @@ class ForPeople:
         if event.kind == "camera":
             outcome = self._colour(event.outcome or "", "31" if event.outcome == "lost" else "32")
             return f"camera {outcome}" + (f": {reason}" if reason else "")
+        if event.kind == "kit":
+            outcome = self._colour(event.outcome or "", "32" if event.outcome == "installed" else "31")
+            return f"kit {outcome}" + (f": {reason}" if reason else "")
         if event.kind == "start":
             return f"watching {printable(event.camera) or 'the camera'}" + (f" with kit {event.kit}" if event.kit else "")
         return "stopped" + (f": {reason}" if reason else "")

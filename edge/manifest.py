@@ -14,6 +14,7 @@ NO_ALIGNMENT, ALIGNMENT, ARCFACE_ALIGNMENT = ALIGNMENTS = "none", "five-points-1
 
 FORMAT = 1
 KIND = "lclrr-edge kit"
+MAX_VERSION = 2**53 - 1  # what every reader of JSON can hold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,12 @@ class Manifest:
     """Of the software that made the kit."""
     parts: Mapping[str, str]
     """SHA-256 of every other part."""
+    kit_version: int
+    """A kit replaces those of lower versions only."""
+    series: str
+    """The doors that it is for; a kit replaces those of its own series only."""
+    selftest: Mapping[str, Any]
+    """What the graph answers to made-up crops (edge.selftest)."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -78,14 +85,14 @@ class Manifest:
             raise KitDamagedError("The kit's manifest is not readable.", "Copy the kit again.") from None
         if not isinstance(contents, dict) or contents.get("kind") != KIND:
             raise KitError("This file is not a kit.", "Use a file that `edge-export build` wrote.")
-        if contents.get("format") != FORMAT:
+        if (other := contents.get("format")) != FORMAT:
             raise KitVersionError(
-                f"The kit has format {str(contents.get('format'))[:20]}, and this version reads {FORMAT}.",
+                f"The kit has format {other if type(other) is int else '?'}, and this version reads {FORMAT}.",
                 "Build the kit again, or install the matching version of lclrr-edge.",
             )
         try:
             unchanged = _spell(contents) == data  # also refuses keys that occur twice
-        except ValueError:  # NaN, broken Unicode
+        except (ValueError, RecursionError):  # NaN, broken Unicode; writing is less patient with depth than reading
             unchanged = False
         if not unchanged:
             raise KitDamagedError("The kit's manifest was changed.", "Copy the kit again.")
@@ -115,8 +122,13 @@ class Manifest:
             and type(self.thresholds.provisional) is bool
             and self.precision in ("fp32", "fp16", "int8")
             and all(
-                isinstance(getattr(self, name), dict) for name in ("features", "coding", "model", "calibration", "versions")
+                isinstance(getattr(self, name), dict)
+                for name in ("features", "coding", "model", "calibration", "versions", "selftest")
             )
+            and type(self.kit_version) is int
+            and 1 <= self.kit_version <= MAX_VERSION
+            and isinstance(self.series, str)
+            and self.series.isprintable()
             and isinstance(self.parts, dict)
             and all(isinstance(digest, str) for digest in self.parts.values())
         )

@@ -189,7 +189,7 @@ def connect(url: str, timeout: float) -> MjpegStream | None:
         error.close()
         hint = "Write the address as http://user:password@host/path." if error.code in (401, 403) else ""
         raise CameraError(f"The camera answers with the error {error.code}.", hint) from None
-    except (OSError, HTTPException, ValueError) as error:
+    except (OSError, HTTPException, ValueError, LookupError) as error:  # the last two: of a log-in that makes no sense
         raise CameraError(f"The camera cannot be reached: {reason(error)}.") from None
     boundary = _boundary(response.headers)
     if boundary is None:

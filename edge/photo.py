@@ -73,10 +73,8 @@ def decode(path: Path, *, colour: bool = False) -> NDArray[Any]:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error:
         image = None
-    if image is None:
+    if image is None or image.dtype not in (np.uint8, np.uint16):
         raise PhotoError("not a readable image")
-    if image.dtype not in (np.uint8, np.uint16):
-        raise PhotoError("neither 8 nor 16 bits deep")
     if is_webp:
         image = _upright(image, _webp_orientation(data))
     if colour:

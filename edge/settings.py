@@ -58,8 +58,17 @@ class KitSettings:
     """Width of the smallest face, in pixels."""
     threads: int = 1
     """Threads for finding and recognising."""
+    store: Path | None = None
+    """A folder for the kits in force and before, of this terminal alone: with it, a new kit at `path` is taken up while
+    running. Not set: the folder kits in the STATE_DIRECTORY of the service; else none. docs/update.md says more."""
+    series: str | None = None
+    """Take kits of this series alone (not set: of the series of the kit in force)."""
+    watch_seconds: float = 2.0
+    """How often to look for a new kit."""
 
     def __post_init__(self) -> None:
+        if not 0.01 <= self.watch_seconds <= 3600:
+            raise ParameterError(f"watch_seconds must be between 0.01 and 3600, not {self.watch_seconds:g}")
         if self.min_face < 10 or self.threads < 1:
             raise ParameterError(f"min_face must be 10 or more and threads 1 or more, not {self.min_face} and {self.threads}")
 
@@ -305,7 +314,7 @@ def _value(hint: Any, value: Any, folder: Path) -> Any:
         return float(value)
     if hint is Path and type(value) is str and value and "\0" not in value:
         return folder / value
-    if hint in (bool, int, str) and type(value) is hint:
+    if hint in (bool, int, str) and type(value) is hint and not _is_huge(value):
         return value
     raise _WrongType({bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}.get(hint, "text"))
 
@@ -331,7 +340,12 @@ def _default(item: Any) -> Any:
 
 def _shown(value: Any) -> str:
     kinds: dict[type, str] = {dict: "a table", list: "a list"}
-    return kinds.get(type(value)) or printable(repr(value)[:40])
+    return kinds.get(type(value)) or ("so large a number" if _is_huge(value) else printable(repr(value)[:40]))
+
+
+def _is_huge(value: Any) -> bool:
+    """Beyond TOML's 64 bits: Python refuses to write numbers of thousands of digits, in messages too."""
+    return type(value) is int and not -(1 << 63) <= value < 1 << 63
 
 
 # Writing.

@@ -20,6 +20,7 @@ from edge.decide import STALE, Decision, Door
 from edge.detect import Face
 from edge.doorlist import DoorList
 from edge.events import Event, Sink, StreamClosed, deliver, event_from, notice
+from edge.kit_watch import Change
 from edge.recognize import Recognition, Recognizer, Stage, untimed
 from edge.track import Sighting, Tracker, VisitRules
 
@@ -50,16 +51,18 @@ class Terminal:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         on_frame: Callable[[], None] = lambda: None,
         stage: Stage = untimed,
+        changes: Callable[[], Change | None] = lambda: None,
     ) -> None:
         """`max_fps` bounds the frames looked at in a second, of a live camera only; `clock` tells the time of day.
 
         `on_frame` is called after each frame with which nothing went wrong; `stage` is entered to "decide" and for "whole".
+        `changes` is asked between two frames whether there is another kit to go on with, or something to tell of kits.
         """
         self.recognizer, self.camera = recognizer, camera
         self.counters = Counter(dict.fromkeys(COUNTERS, 0))
         self._door_list, self._rules = door_list, rules or VisitRules()
         self._sinks, self._viewers, self._clock = sinks, viewers, clock
-        self._on_frame, self._stage = on_frame, stage
+        self._on_frame, self._stage, self._changes = on_frame, stage, changes
         self._processed = math.nan  # when the last frame was taken with which nothing went wrong
         self._pause = 1 / max_fps if camera.live else 0.0
         self._resting_until = -math.inf
@@ -76,6 +79,7 @@ class Terminal:
         try:
             self._notice("start")
             while not (self.camera.ended or stop.is_set()):
+                self._safely("a change of the kit was passed over", self._change)
                 self._safely("a frame was passed over", self._turn)
             if not stop.is_set():
                 self._safely("a visit was passed over", self._step, [], math.inf)  # of those who were there at the end
@@ -119,6 +123,18 @@ class Terminal:
             self.counters["failures"] += 1
             log.exception(loss)
             return None
+
+    def _change(self) -> None:
+        """Between two frames. To a new kit all are new visitors: no decision rests on two."""
+        change = self._changes()
+        if change is None:
+            return
+        if change.recognizer is not None:
+            manifest = change.recognizer.kit.manifest
+            self._door.restart(manifest.labels, manifest.thresholds.confidence)
+            self._tracker.restart()
+            self.recognizer = change.recognizer
+        self._notice("kit", outcome=change.outcome, reason=change.reason)
 
     def _turn(self) -> None:
         """The next frame; or, where none comes, a look at the clock."""

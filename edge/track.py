@@ -111,7 +111,8 @@ class Visit:
     recent: tuple[Sighting, ...] = ()
     """The last `window` of those."""
     evidence: tuple[float, ...] = ()
-    """The sum of the scores of all of those: a stranger's many faces of nobody outweigh a few lucky ones."""
+    """The sum of the scores of all of those, each weighted by its own confidence: a stranger's many faces of nobody outweigh a
+    few lucky ones, and a clear look counts for more than a doubtful one."""
     refused: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """How often a sighting was of no use, by reason."""
 
@@ -120,7 +121,8 @@ class Visit:
         visit = replace(self, last_seen=sighting.captured, frames=self.frames + 1)
         if refusal is not None:
             return replace(visit, refused=Counter(self.refused) + Counter([refusal]))
-        scores = sighting.scores or ()
+        weight = max(sighting.confidence, 0.0)
+        scores = tuple(weight * score for score in sighting.scores or ())
         if self.recent and sighting.captured - self.recent[-1].captured < rules.gap_seconds:
             return visit
         return replace(
@@ -189,6 +191,10 @@ class Tracker:
                 visits[face] = self._last
                 self._tracks[self._last] = faces[face]
         return visits
+
+    def restart(self) -> None:
+        """Forget who is there: each of them is a new visitor in the next frame."""
+        self._tracks, self._gone = {}, {}
 
     def gone(self, now: float) -> dict[int, str]:
         """The visits that have ended since the last call, and how (LEFT, MIXED).

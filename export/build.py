@@ -54,6 +54,8 @@ def build(
     allow_loss: bool = False,
     detector: bytes | None = None,
     private_key: bytes | None = None,
+    kit_version: int = 1,
+    series: str = "",
     report: Callable[[str], None] = quiet,
 ) -> Built:
     """Choose the iterations, build the graph, measure the precision's loss, set thresholds, pack, sign, verify."""
@@ -99,6 +101,8 @@ def build(
         },
         detector=detector,
         private_key=private_key,
+        kit_version=kit_version,
+        series=series,
     )
     report("parity")
     parities = verify(kits.parse(data_of_kit), model=model)
@@ -151,6 +155,8 @@ def facts(kit: kits.Kit) -> dict[str, Any]:
     return {
         "kit": kit.sha256,
         "bytes": kit.length,
+        "version": manifest.kit_version,
+        "series": manifest.series,
         "people": len(manifest.labels),
         "crop": dict(manifest.crop),
         "alignment": manifest.alignment,

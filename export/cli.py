@@ -14,7 +14,7 @@ from edge import kit as kits
 from edge.errors import UsageError
 from edge.files import write_atomically
 from edge.kit import Kit
-from edge.manifest import NO_ALIGNMENT
+from edge.manifest import MAX_VERSION, NO_ALIGNMENT
 from export import build as building
 from export import kit as writing
 from export.build import Built
@@ -45,6 +45,8 @@ def build(
     allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Accept a precision that costs over 0.2 points.")] = False,
     detector: Annotated[Literal["yunet", "none"], typer.Option(help="The face detector to put in.")] = "yunet",
     sign: Annotated[Path | None, typer.Option(help="Private key to sign with.")] = None,
+    kit_version: Annotated[int, typer.Option(min=1, max=MAX_VERSION, help="A device takes a kit of a higher one only.")] = 1,
+    series: Annotated[str, typer.Option(help="The doors it is for: a device takes no kit of another series.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Choose the iterations, build the graph, check it against the trainer, and write a kit."""
@@ -61,6 +63,8 @@ def build(
             allow_loss=allow_loss,
             detector=yunet,
             private_key=private_key,
+            kit_version=kit_version,
+            series=series,
             report=line,
         )
     _write(output, built.kit)

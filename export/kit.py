@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from edge import kit as kits
+from edge import selftest
 from edge.errors import UsageError
 from edge.files import write_atomically
-from edge.manifest import Manifest, Thresholds
+from edge.manifest import MAX_VERSION, Manifest, Thresholds
+from edge.recognize import OUTPUTS
+from edge.runtime import session
 from export.graph import Precision
 from trainer.backbone import SFACE, SFACE_LICENSE, Backbone
 from trainer.coding import Coding
@@ -36,8 +39,15 @@ def bundle(
     calibration: Mapping[str, Any],
     detector: bytes | None,
     private_key: bytes | None = None,
+    kit_version: int = 1,
+    series: str = "",
 ) -> bytes:
-    """The bytes of a kit. The same arguments give the same bytes; with a `private_key` (PEM) it is signed."""
+    """The bytes of a kit. The same arguments give the same bytes; with a `private_key` (PEM) it is signed.
+
+    On a device it replaces kits of the same `series` and a lower `kit_version` only.
+    """
+    if not 1 <= kit_version <= MAX_VERSION or not series.isprintable():
+        raise UsageError("A kit's version is a whole number from 1 on, and its series is plain text.")
     parts = {kits.RECOGNIZER: graph, kits.LICENSE: _license(model).encode()}
     if detector is not None:
         parts |= {kits.DETECTOR: detector, kits.DETECTOR_LICENSE: DETECTOR_LICENSE.encode()}
@@ -53,11 +63,19 @@ def bundle(
         calibration=calibration,
         versions={name: version(name) for name in ("lclrr-edge", "numpy", "onnx")},
         parts={name: hashlib.sha256(part).hexdigest() for name, part in parts.items()},
+        kit_version=kit_version,
+        series=series,
+        selftest=_selftest(graph, (model.spec.height, model.spec.width)),
     ).to_bytes()
     parts[kits.MANIFEST] = manifest
     if private_key is not None:
         parts[kits.SIGNATURE] = sign(manifest, private_key)
     return kits.pack(parts)
+
+
+def _selftest(graph: bytes, size: tuple[int, int]) -> dict[str, Any]:
+    run = session(graph, kits.RECOGNIZER).run
+    return selftest.answers(lambda crops: dict(zip(OUTPUTS, run(OUTPUTS, {"crops": crops}), strict=True)), size)
 
 
 def _license(model: Model) -> str:

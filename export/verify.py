@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from edge import selftest
 from edge.errors import GalleryError, KitError, ParityError
 from edge.kit import Kit
 from edge.preprocess import BLANK, FeatureSpec, features
@@ -57,7 +58,7 @@ class Parity:
 def verify(kit: Kit, faces: Gallery | None = None, model: Model | None = None) -> list[Parity]:
     """Parity on random crops, on real `faces`, and on those of the `model` that the kit was built from.
 
-    Raises ParityError where it does not hold.
+    Raises ParityError where it does not hold, and SelfTestError where the kit does not answer as it says.
     """
     recognizer = Recognizer(kit)
     reference = Reference(kit)
@@ -82,6 +83,7 @@ def verify(kit: Kit, faces: Gallery | None = None, model: Model | None = None) -
                 f"scores by up to {parity.score_difference:.1e}, other outputs by up to {parity.output_difference:.1e}.",
                 "Do not use this kit: build it again, with another onnxruntime or precision.",
             )
+    selftest.check(recognizer)
     return found
 
 

@@ -113,9 +113,10 @@ def faces(data: Path, say: Callable[[str], None]) -> tuple[dict[str, Faces], dic
     small = load(orl.folder(), cropped=False, skip_bad=True, say=say)
     large = load(orl.folder(), cropped=False, skip_bad=True, size=(SIDE, SIDE), alignment=ARCFACE_ALIGNMENT)
     assert small.sources == large.sources
+    photos = np.array([source.endswith(".pgm") for source in small.sources])  # one person has another picture beside the ten
     spec = FeatureSpec.for_crop(*small.images.shape[1:])
-    sets["ORL"] = Faces(crops=small.images, aligned=large.images, spec=spec)
-    labels["ORL"] = np.unique(small.labels, return_inverse=True)[1]
+    sets["ORL"] = Faces(crops=small.images[photos], aligned=large.images[photos], spec=spec)
+    labels["ORL"] = np.unique(small.labels[photos], return_inverse=True)[1]
     return sets, labels
 
 

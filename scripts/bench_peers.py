@@ -226,7 +226,8 @@ def answers(folder: Path, tasks: Path, out: Path) -> dict[str, Any]:
     found: dict[str, Array] = {}
 
     def measured(name: str, view: str, prepare: Callable[[Path], Callable[[Array, Array], Trained]]) -> dict[str, Any]:
-        train, facts = prepare(folder), {}
+        train = prepare(folder)
+        facts: dict[str, Any] = {}
         for k in numbers:
             print(f"{name}, task {k + 1} of {len(numbers)} ...", file=sys.stderr)
             faces = given[f"{given[f'{k}.set']}.{view}"]
@@ -238,7 +239,8 @@ def answers(folder: Path, tasks: Path, out: Path) -> dict[str, Any]:
         return facts
 
     facts = {name: attempt(measured, name, *how) for name, how in RECOGNIZERS.items()}
-    np.savez(out, **{name: value for name, value in found.items() if "skipped" not in facts[name.split(".")[0]]})
+    kept: dict[str, Any] = {name: value for name, value in found.items() if "skipped" not in facts[name.split(".")[0]]}
+    np.savez(out, **kept)
     return facts
 
 

@@ -96,8 +96,9 @@ def measure(case: Case, parameters: dict[str, Any], seed: int) -> dict[str, floa
 
 
 def triples(scores: Any, labels: Any, rng: np.random.Generator) -> tuple[Any, Any]:
-    """Unit scores of three photos of a person, summed as a visit does, and who it is."""
+    """The scores of three photos of a person, summed as a visit does, and who it is."""
     unit = scores / np.linalg.norm(scores, axis=1, keepdims=True)
+    unit *= np.maximum(unit.max(axis=1, keepdims=True), 0)
     people = np.repeat(np.unique(labels), TRIPLES)
     chosen = [rng.choice(np.flatnonzero(labels == person), 3, replace=False) for person in people]
     return unit[np.array(chosen)].sum(axis=1), people

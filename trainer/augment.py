@@ -11,8 +11,8 @@ from trainer.prox import Array
 
 COPIES = 8  # of each photo, unless told otherwise
 COVERS = (None, "glasses", None, "scarf", None, "block", None, None)  # of the copies, in turn
-# How far a copy may be moved, turned and scaled, and how much it may be relit; chosen on photos held out of training. At twice
-# as much copies no longer help, and twisted ones soon do harm.
+# How far a copy may be moved, turned and scaled, and how much it may be relit. On photos held out of training, about twice as
+# much recognised fewer of Yale B and as many of AR.
 MOVE, LIGHT = 0.6, 0.5
 
 

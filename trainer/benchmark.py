@@ -18,8 +18,8 @@ import numpy as np
 from edge.errors import GalleryError, UsageError
 from edge.preprocess import FeatureSpec
 from trainer.estimator import LCLRRDL
-from trainer.presets import DEFAULT, PRESETS
 from trainer.parts import Grid
+from trainer.presets import DEFAULT, PRESETS
 from trainer.prox import Array
 from trainer.tune import GRID, Trial, tune
 
@@ -161,7 +161,7 @@ def reproduce(
         if progress is not None:
             progress(k, splits)
         train, test = cell.split(labels, np.random.default_rng([seed, k]))
-        settings = {"coding": coding, "schedule": schedule, "parts": parts, "random_state": seed + k}
+        settings: dict[str, Any] = {"coding": coding, "schedule": schedule, "parts": parts, "random_state": seed + k}
         estimator = LCLRRDL(features=cell.spec(features), **settings, **used)
         started = time.perf_counter()
         estimator.fit(images[train], labels[train])

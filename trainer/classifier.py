@@ -20,9 +20,10 @@ def one_hot(labels: Array, classes: int) -> Array:
     return H
 
 
-def ridge(Z: Array, H: Array, eta: float) -> Array:
-    """W (C,m) of eq. 9."""
+def ridge(Z: Array, H: Array, eta: float, weights: Array | None = None) -> Array:
+    """W (C,m) of eq. 9; `weights` (n,) say how much each sample counts, 1 if nothing is said."""
     Z = Z.astype(np.float64, copy=False)
-    gram = Z @ Z.T
+    weighted = Z if weights is None else Z * weights
+    gram = weighted @ Z.T
     gram.flat[:: len(gram) + 1] += eta
-    return solve_linear(gram, Z @ H.T, assume_a="pos", check_finite=False).T
+    return solve_linear(gram, weighted @ H.T, assume_a="pos", check_finite=False).T

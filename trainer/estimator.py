@@ -45,7 +45,7 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
     classifier_codes : W is learned on codes made by that coder ("coder") or on the Z of training ("training", as printed).
     features : None where X holds vectors (n, d), which are brought to unit length; or a FeatureSpec or Backbone where X
         holds grey crops, (n, H, W) or flattened.
-    parts : None, or the grid (rows, columns) of the parts of the face that are coded and scored beside the whole (trainer.parts).
+    parts : None, or the grid (rows, columns) of the parts of the face that are scored beside the whole (trainer.parts).
     copies : altered copies of each crop (trainer.augment) that W is learned on, beside the crops.
     random_state : seed of the choice of the first atoms, and of the copies.
     callback : called with a Step after each iteration of the solver.
@@ -130,7 +130,10 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
     def _learn_classifier(self, X: Array, samples: Array, labels: Array) -> LCLRRDL:
         coding = self._coding()
         self.coder_ = Coder(self.D_.astype(np.float32), coding)
+        weights = None
         if self.copies:
+            # All copies of a crop together count as much as the crop: with more, strangers pass for people they look like.
+            weights = np.repeat([1, 1 / self.copies], [len(labels), self.copies * len(labels)])
             samples, labels = np.hstack([samples, self._copies(X).T]), np.tile(labels, 1 + self.copies)
         self.codes_ = self.coder_.code(samples) if self.classifier_codes == "coder" else self.result_.Z
         if np.abs(self.codes_).max() < 1e-5:
@@ -138,11 +141,11 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
                 "The coder codes every face as zero, so nobody could be told apart.", "Use a larger lam of the coding."
             )
         H = one_hot(labels, len(self.classes_))
-        self.W_ = ridge(self.codes_, H, self.eta)
+        self.W_ = ridge(self.codes_, H, self.eta, weights)
         self.part_rows_ = part_rows(self.features, self.parts)
         self.part_coders_ = part_coders(self.coder_.D, self.part_rows_, coding)
         codes = [coder.code(unit_part(samples, own)) for coder, own in zip(self.part_coders_, self.part_rows_, strict=True)]
-        self.W_parts_ = np.array([ridge(Z, H, self.eta) for Z in codes]).reshape(-1, *self.W_.shape)
+        self.W_parts_ = np.array([ridge(Z, H, self.eta, weights) for Z in codes]).reshape(-1, *self.W_.shape)
         return self
 
     def decision_function(self, X: Array) -> Array:

@@ -83,7 +83,8 @@ class Model:
     def scores(self, crops: Array) -> Array:
         """(N, C) scores of grey crops (N, H, W)."""
         X = features(crops, self.spec).T
-        of_parts = [W @ coder.code(unit_part(X, rows)) for W, (rows, coder) in zip(self.W_parts, self.part_coders, strict=True)]
+        parts = zip(self.W_parts, self.part_coders, strict=True)
+        of_parts = [W @ coder.code(unit_part(X, rows)) for W, (rows, coder) in parts]
         return fuse([self.W @ self.coder.code(X), *of_parts]).T
 
     def predict(self, crops: Array) -> Array:

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 from edge import audit
 from edge.annotate import View
-from edge.audit import AuditLog, AuditSettings, open_sink
+from edge.audit import Audited, AuditLog, AuditSettings, open_sink
 from edge.camera import Frame
 from edge.errors import AuditChainError, AuditDamagedError, AuditError, ParameterError, UsageError
 from edge.events import Event, StreamClosed, notice
@@ -470,16 +470,23 @@ def test_a_sink_that_fails_is_counted_and_the_next_is_told(log: AuditLog) -> Non
     assert (sink.undelivered, len(served)) == (1, 1)
 
 
+def settled(sink: Audited) -> None:
+    """Wait until all that it was given so far is done."""
+    done = threading.Event()
+    sink._background(done.set)
+    assert done.wait(30)
+
+
 def test_old_entries_go_once_a_day(path: Path) -> None:
     now = [NOON]
     with closing(AuditLog(path)) as log:
         for days in range(10):
             log.append(told(utc=NOON - (9 - days) * DAY))
-    sink = AuditLog(path).then([], days=5, now=lambda: now[0])
+    sink = AuditLog(path).then([], days=5, now=lambda: now[0], clock=lambda: now[0].timestamp())
     for step in range(6):
         now[0] = NOON + step // 2 * DAY  # two a day, for three days
         sink(told(utc=now[0]))
-        until(lambda step=step: sink.written == step + 1)
+        settled(sink)
     sink.close()
     with closing(AuditLog(path, read_only=True)) as log:
         log.verify()
@@ -488,6 +495,47 @@ def test_old_entries_go_once_a_day(path: Path) -> None:
     decided = [fact["utc"] for fact in facts if fact["kind"] == "decision"]
     assert decided[0] == told(utc=NOON - 3 * DAY).utc
     assert len(decided) == 4 + 6
+
+
+@pytest.mark.parametrize("jump", [400 * DAY, -10_000 * DAY])
+def test_a_clock_that_jumps_deletes_nothing_for_a_day(path: Path, jump: timedelta) -> None:
+    now, running = [NOON], [0.0]
+    sink = AuditLog(path).then([], days=5, now=lambda: now[0], clock=lambda: running[0])
+
+    def after(seconds: float) -> int:
+        """How many entries there are when the next one was written so much later."""
+        running[0] += seconds
+        now[0] += timedelta(seconds=seconds)
+        sink(told(utc=now[0]))
+        settled(sink)
+        with closing(AuditLog(path, read_only=True)) as log:
+            return log.verify().entries
+
+    assert after(0) == 1
+    now[0] += jump
+    assert after(60) == 2
+    assert after(80_000) == 3
+    now[0] -= jump  # somebody has set it right
+    assert after(60) == 4
+    assert after(80_000) == 5
+    now[0] += jump
+    assert after(60) == 6
+    after(100_000)  # now it is believed: the first entry is too old for it, or of a clock that ran ahead
+    sink.close()
+    with closing(AuditLog(path, read_only=True)) as log:
+        assert log.verify().first == 2
+
+
+def test_a_device_that_wakes_up_in_1970_deletes_nothing_at_once(path: Path) -> None:
+    with closing(AuditLog(path)) as log:
+        log.append(told(utc=NOON))
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    sink = AuditLog(path).then([], days=5, now=lambda: epoch, clock=lambda: 0.0)
+    sink(told(utc=epoch))
+    settled(sink)
+    sink.close()
+    with closing(AuditLog(path, read_only=True)) as log:
+        assert log.verify().entries == 2
 
 
 # Pictures

@@ -111,9 +111,8 @@ def test_no_kit_is_said(door: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 def test_a_broken_installation_gets_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "cv2.py").write_text('raise ImportError("libGL.so.1: cannot open shared object file", name="cv2")')
-    run = subprocess.run(
-        [sys.executable, "-m", "edge", "doctor"], env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
-    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    run = subprocess.run([sys.executable, "-m", "edge", "doctor"], env=environment, capture_output=True, text=True)
     assert run.returncode == 37
     assert run.stderr.startswith("error: cv2 cannot be loaded (libGL.so.1")
     assert "Traceback" not in run.stderr

@@ -395,8 +395,8 @@ def oracle(steps: list[Step]) -> tuple[str, str | None, float] | None:
         if counts(sighting, now) and (not history or sighting.captured - history[-1].captured >= 0.05):
             history.append(sighting)
             labels = [s.label for s in history[-5:] if s.label]
-            total = np.sum([s.scores or () for s in history], axis=0)
-            mean = total / np.linalg.norm(total)
+            total = np.sum([max(s.confidence, 0) * np.array(s.scores) for s in history], axis=0)
+            mean = total / (np.linalg.norm(total) or 1)
             if sighting.label and len(labels) >= 3 and set(labels) == {sighting.label}:
                 sum_agrees = LABELS[mean.argmax()] == sighting.label
                 if sum_agrees and abs(mean.max() - THRESHOLD) < 1e-9:

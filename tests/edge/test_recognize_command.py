@@ -25,7 +25,9 @@ import cv2
 import pytest
 
 from edge import assembly, cli, console
+from edge import kit as kits
 from edge.camera import Camera
+from edge.kit import Kit
 from edge.terminal import Terminal
 from tests import portraits
 from tests.data import ROOT
@@ -195,13 +197,13 @@ def test_the_camera_may_be_named_or_not(door: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_kit_is_the_one_named_or_the_environments_or_where_kits_lie(door: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[Path] = []
-    load = cli.Recognizer.load
+    read = kits.read
 
-    def noted(path: Path, **settings: Any) -> Any:
+    def noted(path: Path, public_key: bytes | None = None) -> Kit:
         used.append(path)
-        return load(path, **settings)
+        return read(path, public_key)
 
-    monkeypatch.setattr(cli.Recognizer, "load", noted)
+    monkeypatch.setattr(kits, "read", noted)
     monkeypatch.setattr(Terminal, "run", lambda self, stop: None)
     for name in ("named.kit", "environment.kit", "system.kit"):
         (door / name).symlink_to(door / "door.kit")

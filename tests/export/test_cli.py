@@ -68,6 +68,17 @@ def test_build_for_machines(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert found["bytes"] == (folder / "other.kit").stat().st_size
 
 
+def test_a_kit_has_a_version_and_a_series(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, "inspect door.kit --json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["version"], found["series"]) == (1, "")
+    assert run(folder, "build door.npz -o north.kit --detector none --json --kit-version 7 --series north") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["version"], found["series"]) == (7, "north")
+    assert run(folder, "build door.npz -o north.kit --detector none --kit-version 0") == 2
+    assert run(folder, "build door.npz -o north.kit --detector none --series no\x07rth") == 2
+
+
 def test_building_twice_gives_the_same_bytes(folder: Path) -> None:
     assert run(folder, "build door.npz -o again.kit --detector none") == 0
     assert (folder / "again.kit").read_bytes() == (folder / "door.kit").read_bytes()

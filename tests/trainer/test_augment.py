@@ -14,6 +14,7 @@ from edge.preprocess import FeatureSpec
 from trainer import augment
 from trainer.augment import COVERS, copies
 from trainer.calibrate import strangers_confidence
+from trainer.classifier import one_hot, ridge
 from trainer.estimator import LCLRRDL
 from trainer.model import fit
 
@@ -129,21 +130,32 @@ def test_only_the_classifier_learns_from_copies() -> None:
     assert taught.score(photos.images, photos.labels) == 1
 
 
+def test_the_copies_of_a_photo_count_as_much_as_the_photo() -> None:
+    """W of eq. 9, where each of the four copies counts a quarter."""
+    photos = gallery()
+    taught = LCLRRDL(features=SPEC, copies=4).fit(photos.images, photos.labels)
+    labels = np.tile(np.searchsorted(taught.classes_, photos.labels), 5)
+    scale = np.where(np.arange(len(labels)) < len(photos.labels), 1, 0.5)
+    assert np.allclose(taught.W_, ridge(taught.codes_ * scale, one_hot(labels, 3) * scale, taught.eta), atol=1e-6)
+
+
 def test_copies_teach_what_no_photo_shows() -> None:
-    """Faces half covered are recognised better by who has learned from covered copies."""
+    """Covered faces are recognised better by who has learned from covered copies. The faces are as symmetric as faces are."""
     spec = FeatureSpec(height=40, width=32, kind="both", cell=2, gradient_cell=2)
-    rng = np.random.default_rng(2)
-    faces = rng.integers(40, 220, (12, 10, 8)).repeat(4, axis=1).repeat(4, axis=2)
-    who = np.arange(12).repeat(2)
+    rng = np.random.default_rng(1)
+    halves = rng.integers(40, 220, (30, 10, 4)).repeat(4, axis=1).repeat(4, axis=2)
+    faces = np.concatenate([halves, halves[:, :, ::-1]], axis=2)
 
     def seen(people: np.ndarray) -> np.ndarray:
-        return np.clip(faces[people] + rng.normal(0, 20, (len(people), 40, 32)), 0, 255).astype(np.uint8)
+        return np.clip(faces[people] + rng.normal(0, 90, (len(people), 40, 32)), 0, 255).astype(np.uint8)
 
-    train, test = seen(who), seen(np.arange(12).repeat(8))
-    covered = copies(test, 8, np.random.default_rng(9)).reshape(8, len(test), 40, 32)[[1, 3, 5]].reshape(-1, 40, 32)
-    truth = np.tile(np.arange(12).repeat(8), 3)
-    plain, taught = (LCLRRDL(features=spec, copies=n).fit(train, who).score(covered, truth) for n in (0, 8))
-    assert taught > plain + 0.03
+    who, truth = np.arange(30).repeat(3), np.arange(30).repeat(5)
+    train, test = seen(who), copies(seen(truth), 8, rng).reshape(8, len(truth), 40, 32)
+    covered = test[[cover is not None for cover in COVERS]].reshape(-1, 40, 32)
+    plain, taught = (
+        LCLRRDL(features=spec, coding="l21", copies=n).fit(train, who).score(covered, np.tile(truth, 3)) for n in (0, 8)
+    )
+    assert taught > plain + 0.01
 
 
 def test_a_model_stores_photos_and_no_copies() -> None:
@@ -175,7 +187,7 @@ def test_copies_that_cannot_be_made(wrong: dict[str, Any]) -> None:
     with pytest.raises(ParameterError, match="copies"):
         LCLRRDL(features=SPEC, **wrong).fit(photos.images, photos.labels)
     with pytest.raises(ParameterError, match="features"):
-        LCLRRDL(copies=2).fit(np.eye(4), [0, 0, 1, 1])
+        LCLRRDL(copies=2).fit(np.eye(4), np.array([0, 0, 1, 1]))
 
 
 def test_one_photo_of_each_person_is_no_reason_for_a_warning(recwarn: pytest.WarningsRecorder) -> None:

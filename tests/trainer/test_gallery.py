@@ -216,7 +216,7 @@ UNUSABLE = {
     "cut jpeg with thumbnail": (thumbnail_then_cut(), "cut short"),
     "cut png": (cut(".png"), "cut short"),
     "cut webp": (cut(".webp"), "not a readable image"),
-    "floating point": (encode(face(7).astype(np.float32), ".tiff"), "neither 8 nor 16 bits deep"),
+    "another format": (encode(face(7), ".tiff"), "not a readable image"),
     "black": (np.zeros((HEIGHT, WIDTH), np.uint8), "blank"),
     "all one grey": (np.full((HEIGHT, WIDTH), 128, np.uint8), "blank"),
     "one colour": (np.full((HEIGHT, WIDTH, 3), (10, 20, 30), np.uint8), "blank"),
