@@ -175,7 +175,9 @@ class _Line:
     def __init__(self, settings: MqttSettings, password: str | None, tls: ssl.SSLContext | None) -> None:
         from paho.mqtt import client as paho
 
-        self._answers: queue.SimpleQueue[tuple[int | None, str]] = queue.SimpleQueue()
+        # Held by the callbacks, which must not hold the line: a circle would keep the client's sockets open after close().
+        answers: queue.SimpleQueue[tuple[int | None, str]] = queue.SimpleQueue()
+        self._answers = answers
         terminal = settings.topic.rpartition("/")[2]
         client = self._client = paho.Client(
             paho.CallbackAPIVersion.VERSION2,
@@ -189,9 +191,9 @@ class _Line:
         if tls is not None:
             client.tls_set_context(tls)
         # An answer is for a message (its number), for the connection (0), or says that there is none any more (None).
-        client.on_connect = lambda c, u, flags, code, properties: self._answers.put((0, _problem(code)))
-        client.on_publish = lambda c, u, number, code, properties: self._answers.put((number, _problem(code)))
-        client.on_disconnect = lambda c, u, flags, code, properties: self._answers.put((None, str(code)))
+        client.on_connect = lambda c, u, flags, code, properties: answers.put((0, _problem(code)))
+        client.on_publish = lambda c, u, number, code, properties: answers.put((number, _problem(code)))
+        client.on_disconnect = lambda c, u, flags, code, properties: answers.put((None, str(code)))
         try:
             client.connect(settings.host, settings.port, keepalive=15)
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
