@@ -97,6 +97,7 @@ def measure(data: Path, say: Callable[[str], None], splits: int = 5) -> dict[str
             found.setdefault(task.name, []).append(_rates(answer, task.people))
         rates[way] = {name: np.mean(values, axis=0).round(2).tolist() for name, values in found.items()}
     first = tasks[0]
+    facts[COSINE] = _sface_cost(len(first.train), say)
     for way, parameters in OURS.items():
         facts[way] = _cost(sets[first.faces], first, parameters, say)
     return {"splits": splits, "rates": rates, "facts": facts}
@@ -165,7 +166,6 @@ def answered(
                 answers[way].append(Answers(estimator.classes_[scores.argmax(axis=1)], top_confidence(scores)))
             cosines = sface.vectors(own.aligned[task.test]) @ sface.vectors(own.aligned[task.train]).T
             answers[COSINE].append(Answers(task.labels[cosines.argmax(axis=1)], cosines.max(axis=1)))
-    facts = {}
     with tempfile.TemporaryDirectory(prefix="lclrr-peers-") as folder:
         given, out = Path(folder) / "tasks.npz", Path(folder) / "answers.npz"
         arrays = {f"{name}.{view}": getattr(own, view) for name, own in sets.items() for view in ("crops", "aligned")}
@@ -180,10 +180,6 @@ def answered(
                     answers[name] = [
                         Answers(found[f"{name}.{k}.labels"], found[f"{name}.{k}.scores"]) for k in range(len(tasks))
                     ]
-    networks = peers.run(say)
-    quickest = [own["cpu_us"] for name, own in networks.items() if name.startswith("SFace fp32") and "cpu_us" in own]
-    vectors = 4 * sface.length * len(tasks[0].train)
-    facts[COSINE] = {"cpu_us": min(quickest, default=None), "bytes": len(sface.model) + vectors}
     return answers, facts
 
 
@@ -210,6 +206,14 @@ def _rates(answer: Answers, people: Array) -> tuple[float, float]:
     right = answer.labels[known] == people[known]
     least = np.quantile(answer.scores[~known], 1 - FPIR)
     return 100 * float(right.mean()), 100 * (1 - float(np.mean(right & (answer.scores[known] > least))))
+
+
+def _sface_cost(faces: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Time of the network, in the quicker of the two runtimes; its size, and that of the vectors of so many faces."""
+    sface = chosen("sface", say)
+    assert isinstance(sface, Backbone)
+    taken = [own["cpu_us"] for name, own in peers.run(say).items() if name.startswith("SFace fp32") and "cpu_us" in own]
+    return {"cpu_us": min(taken, default=None), "bytes": len(sface.model) + 4 * sface.length * faces}
 
 
 def _cost(own: Faces, task: Task, parameters: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -19,8 +21,8 @@ import pytest
 
 from edge.errors import ParameterError, SettingsError, SinkError
 from edge.events import Event, notice
-from edge.sinks.mqtt import Mqtt, MqttSettings, discovery, open_sink
-from tests.edge.broker import Broker, Wire, free_port, listening, until
+from edge.sinks.mqtt import Mqtt, MqttSettings, _Line, _tls, discovery, open_sink
+from tests.edge.broker import PASSWORD, Broker, Wire, free_port, listening, until
 from tests.edge.test_events import NOON, told
 
 EVENT, STATE, CAMERA = (f"lclrr-edge/north/{name}" for name in ("event", "state", "camera"))
@@ -155,6 +157,19 @@ def test_a_line_that_goes_dead_without_a_word_is_replaced(broker: Broker, monkey
         wire.cut = False
         assert [json.loads(ear.next(EVENT))["event_id"] for _ in events] == ids(events)
     wire.close()
+
+
+def test_a_line_that_was_closed_leaves_nothing_open(broker: Broker) -> None:
+    settings = broker.settings()
+    gc.collect()
+    gc.disable()  # which would hide it, sooner or later
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            _Line(settings, PASSWORD, _tls(settings)).close()
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        gc.enable()
 
 
 def test_the_queue_is_bounded_and_keeps_what_it_took(tmp_path: Path) -> None:
