@@ -114,9 +114,7 @@ def main(
     """Measure all ways and print two tables."""
     faces = gallery.load(orl.folder(), cropped=False, skip_bad=True)
     own = np.array([source.endswith(".pgm") for source in faces.sources])  # beside them lies a picture of somebody else
-    faces = replace(
-        faces, images=faces.images[own], labels=faces.labels[own], sources=tuple(np.array(faces.sources)[own])
-    )
+    faces = replace(faces, images=faces.images[own], labels=faces.labels[own], sources=tuple(np.array(faces.sources)[own]))
     for name, cases in (
         ("AR mixed, 70 enrolled, 30 strangers", [ar(data, split, seed) for split in range(splits)]),
         ("ORL, 28 enrolled with 5 photos, 12 strangers", [orl_case(faces, split, seed) for split in range(splits)]),
