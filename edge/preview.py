@@ -239,13 +239,14 @@ class _Server(HTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         thread = threading.Thread(target=self._talk, args=(request, client_address), name="preview client", daemon=True)
         with self._lock:
+            # Only here are those that ended forgotten: whoever closes must wait for each to its very end.
+            self._talks = {talk: socket for talk, socket in self._talks.items() if talk.is_alive()}
             full = len(self._talks) >= CONNECTIONS
             if not full:
+                thread.start()
                 self._talks[thread] = request
         if full:
             self.shutdown_request(request)
-        else:
-            thread.start()
 
     def _talk(self, request: socket.socket, client_address: Any) -> None:
         try:
@@ -253,8 +254,6 @@ class _Server(HTTPServer):
         except Exception:
             self.handle_error(request, client_address)
         finally:
-            with self._lock:
-                self._talks.pop(threading.current_thread(), None)
             self.shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
