@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edge.errors import SinkError, UsageError
-from edge.files import write_atomically
+from edge.keys import write_pair
 
 _PURPOSE = b"lclrr-edge sealed picture 1"
 _NONCE = bytes(12)  # each box has a key of its own, so the nonce need not differ
@@ -18,23 +18,9 @@ _NONCE = bytes(12)  # each box has a key of its own, so the nonce need not diffe
 def write_keys(path: Path) -> Path:
     """A new key pair: the private half at `path`, to be kept away from the device, the public half beside it."""
     _need()
-    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-    public_path = path.with_name(f"{path.name}.pub")
-    for existing in (path, public_path):
-        if existing.exists():
-            raise UsageError(f"{existing} exists, and pictures may be sealed for it.", "Choose another name.")
-    key = X25519PrivateKey.generate()
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-    try:
-        write_atomically(path, private)
-        write_atomically(public_path, public, mode=0o644)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}).", "Choose another place.") from None
-    return public_path
+    return write_pair(path, X25519PrivateKey.generate(), "pictures may be sealed for")
 
 
 class Seal:

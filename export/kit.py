@@ -13,7 +13,7 @@ from typing import Any
 from edge import kit as kits
 from edge import selftest
 from edge.errors import UsageError
-from edge.files import write_atomically
+from edge.keys import write_pair
 from edge.manifest import MAX_VERSION, Manifest, Thresholds
 from edge.recognize import OUTPUTS
 from edge.runtime import session
@@ -115,22 +115,6 @@ def sign(manifest: bytes, private_key: bytes) -> bytes:
 
 def write_keys(path: Path) -> Path:
     """A new key pair: the private half at `path`, for the workstation alone, the public half beside it, for the devices."""
-    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    public_path = path.with_name(f"{path.name}.pub")
-    for existing in (path, public_path):
-        if existing.exists():
-            raise UsageError(
-                f"{existing} exists, and kits may be signed with it.", "Choose another name, or move the old key away first."
-            )
-    key = Ed25519PrivateKey.generate()
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-    try:
-        write_atomically(path, private)
-        write_atomically(public_path, public, mode=0o644)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}).", "Choose another place.") from None
-    return public_path
+    return write_pair(path, Ed25519PrivateKey.generate(), "kits may be signed with")
