@@ -23,9 +23,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         "copies": 0,
     },
 }
-# The whole face only: a quarter of the work on the device.
+# The whole face only: half of the work on the device.
 PRESETS["light"] = PRESETS["door"] | {"parts": None, "eta": 1e-2}
-# An embedding model and our own features together: the most accurate, and a hundred times slower. eta: chosen on AR's training
+# An embedding model and our own features together: the most accurate, and ten times slower or more. eta: chosen on AR's training
 # images; a model alone, --features sface, wants 0.1.
 PRESETS["sface"] = PRESETS["light"] | {"features": "sface+both", "eta": 3e-2}
 # The method as published.
