@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from numbers import Integral
-from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-    check_random_state,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import check_random_state
 
 from edge.errors import ParameterError, TrainingError
 from edge.manifest import ALIGNMENT, ARCFACE_ALIGNMENT
-from edge.preprocess import PLACES, unit_rows
+from edge.preprocess import PLACES
 from trainer import augment
 from trainer.backbone import Backbone, Spec, features
+from trainer.base import CodeClassifier, check_count, check_positive, random_atoms
 from trainer.classifier import one_hot, ridge
 from trainer.coding import Coder, Coding
 from trainer.parts import Grid, fuse, part_coders, part_rows, unit_part
@@ -31,7 +20,7 @@ from trainer.prox import Array
 from trainer.solver import SCHEDULES, Schedule, SolverResult, Step, locality_weights, solve
 
 
-class LCLRRDL(ClassifierMixin, BaseEstimator):
+class LCLRRDL(CodeClassifier):
     """Locality-constrained low-rank representation with dictionary learning (problem 5), and its linear classifier.
 
     Parameters
@@ -90,7 +79,7 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
     def fit(self, X: Array, y: Array) -> LCLRRDL:
         """Learn D and W from samples X and their labels y."""
         samples, labels = self._begin(X, y)
-        atoms = self._choose_atoms(labels)
+        atoms = random_atoms(labels, self.atoms_per_class, self.random_state)
         D0 = samples[:, atoms]
         self.atom_classes_ = labels[atoms]
         self.result_ = solve(
@@ -114,19 +103,6 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         self.D_, self.atom_classes_, self.n_iter_ = D, np.searchsorted(self.classes_, atom_labels), 0
         return self._learn_classifier(X, samples, labels)
 
-    def _begin(self, X: Array, y: Array) -> tuple[Array, Array]:
-        """Samples as unit columns, and their classes as numbers; both checked."""
-        self._check_parameters()
-        self._coding()
-        rows, y = self._rows(X, y)
-        with warnings.catch_warnings():  # one photo of each person are classes all the same
-            warnings.filterwarnings("ignore", "The number of unique classes")
-            check_classification_targets(y)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise TrainingError("There is only one class in the training data.", "Add samples of at least one more person.")
-        return rows.T.astype(np.float64), labels
-
     def _learn_classifier(self, X: Array, samples: Array, labels: Array) -> LCLRRDL:
         coding = self._coding()
         self.coder_ = Coder(self.D_.astype(np.float32), coding)
@@ -148,74 +124,38 @@ class LCLRRDL(ClassifierMixin, BaseEstimator):
         self.W_parts_ = np.array([ridge(Z, H, self.eta, weights) for Z in codes]).reshape(-1, *self.W_.shape)
         return self
 
-    def decision_function(self, X: Array) -> Array:
-        """Scores (n, C), one column per class; for two classes (n,), positive where the second wins."""
-        check_is_fitted(self)
-        rows, _ = self._rows(X)
+    def code(self, samples: Array) -> Array:
+        """Z (m, n) of samples (d, n), as the device makes it."""
+        return self.coder_.code(samples)
+
+    def _scores(self, samples: Array) -> Array:
         parts = zip(self.W_parts_, self.part_coders_, self.part_rows_, strict=True)
-        of_parts = [W @ coder.code(unit_part(rows.T, own)) for W, coder, own in parts]
-        scores = fuse([self.W_ @ self.coder_.code(rows.T), *of_parts]).T
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
-
-    def predict(self, X: Array) -> Array:
-        """The class of each sample."""
-        scores = self.decision_function(X)
-        best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[best]
-
-    def _rows(self, X: Array, y: Array | None = None) -> tuple[Array, Any]:
-        """Unit feature vectors as rows, and y, both checked."""
-        if self.features is None:
-            if y is None:
-                return unit_rows(validate_data(self, X, dtype=np.float64, reset=False)), None
-            rows, y = validate_data(self, X, y, dtype=np.float64)
-            return unit_rows(rows), y
-        spec = self.features
-        crops = check_array(np.reshape(X, (len(X), -1)), dtype=None)
-        if crops.shape[1] != spec.height * spec.width or crops.min() < 0 or crops.max() > 255:
-            raise ValueError(f"X must hold grey crops of {spec.height}x{spec.width} pixels, 0 to 255")
-        if y is not None:
-            y = column_or_1d(y)
-            check_consistent_length(crops, y)
-            if (crops == crops[:, :1]).all(axis=1).any():
-                raise TrainingError("A training image is blank.", "Remove images that show nothing.")
-        self.n_features_in_ = crops.shape[1]
-        return features(crops.reshape(-1, spec.height, spec.width), spec), y
+        of_parts = [W @ coder.code(unit_part(samples, own)) for W, coder, own in parts]
+        return fuse([super()._scores(samples), *of_parts])
 
     def _copies(self, X: Array) -> Array:
         """Feature rows of altered copies of the crops. D does without them: learned on them too, it recognised fewer."""
-        spec: Any = self.features
+        spec = self.features
+        assert spec is not None
         crops = np.reshape(X, (-1, spec.height, spec.width)).astype(np.uint8)
         places = PLACES[ARCFACE_ALIGNMENT if isinstance(spec, Backbone) else ALIGNMENT]
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         return features(augment.copies(crops, self.copies, rng, places), spec)
 
-    def _choose_atoms(self, labels: Array) -> Array:
-        """Random training samples, per class: the first dictionary of the published experiments."""
-        rng = check_random_state(self.random_state)
-        members = [np.flatnonzero(labels == c) for c in range(len(self.classes_))]
-        return np.concatenate([np.sort(rng.permutation(own)[: self.atoms_per_class]) for own in members])
-
     def _coding(self) -> Coding:
         return self.coding if isinstance(self.coding, Coding) else Coding.default(self.coding)
 
     def _check_parameters(self) -> None:
-        atoms: Any = self.atoms_per_class  # nothing stops a caller from passing text
-        if not isinstance(atoms, Integral) or atoms < 1:
-            raise ParameterError(f"atoms_per_class must be a whole number from 1 on, not {atoms!r}")
-        for name in ("lam", "alpha", "gamma", "eta"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
-                raise ParameterError(f"{name} must be more than 0 and finite, not {value!r}")
+        check_count(self, "atoms_per_class")
+        check_count(self, "copies", least=0)
+        check_positive(self, "lam", "alpha", "gamma", "eta")
         if not isinstance(self.schedule, Schedule) and self.schedule not in SCHEDULES:
             raise ParameterError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
-        copies: Any = self.copies
-        if not isinstance(copies, Integral) or copies < 0:
-            raise ParameterError(f"copies must be a whole number from 0 on, not {copies!r}")
-        if copies and (self.features is None or self.classifier_codes != "coder"):
+        if self.copies and (self.features is None or self.classifier_codes != "coder"):
             raise ParameterError("copies are made of crops and coded by the coder: set features and classifier_codes=coder")
         if self.classifier_codes not in ("coder", "training"):
             raise ParameterError(f"classifier_codes must be coder or training, not {self.classifier_codes!r}")
+        self._coding()
 
 
 def refuse_collapse(result: SolverResult) -> None:

@@ -16,6 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from edge.errors import EdgeError, TrainingError
 from edge.preprocess import FeatureSpec, features
+from trainer.base import random_atoms
 from trainer.classifier import one_hot, ridge
 from trainer.coding import Coder, Coding
 from trainer.estimator import LCLRRDL, refuse_collapse
@@ -411,9 +412,7 @@ def test_a_seed_repeats_everything() -> None:
 def test_the_first_atoms_are_samples_of_their_class() -> None:
     _, y = vectors()
     labels = y[np.random.default_rng(0).permutation(len(y))]
-    model = LCLRRDL(atoms_per_class=3)
-    model.classes_ = np.arange(4)
-    atoms = model._choose_atoms(labels)
+    atoms = random_atoms(labels, 3, 0)
     assert len(set(atoms)) == 12
     assert np.array_equal(labels[atoms], np.repeat(np.arange(4), 3))
 
