@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edge import audit, kit_store, selftest
+from edge import audited, kit_store, selftest
 from edge import kit as kits
 from edge.annotate import VideoWriterSink, View
-from edge.audit import Audited
+from edge.audited import Audited
 from edge.camera import open_camera
 from edge.doorlist import DoorList
 from edge.events import Background, Command, ForPeople, JsonLines, Sink, printable
@@ -78,7 +78,7 @@ def open_terminal(
         sinks, viewers = list[Sink](told.values()), list[Callable[[View], None]]()
         at_once, log_book = sinks, None
         if settings.audit is not None:  # closed first, as it may have something for the others
-            log_book = audit.open_sink(settings.audit, sinks)
+            log_book = audited.open_sink(settings.audit, sinks)
             at_once = [log_book]
             stack.callback(log_book.close)
             if settings.audit.picture_key is not None:

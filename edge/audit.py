@@ -8,30 +8,21 @@ that, and against a cut at the end, keep a head (`edge audit verify` prints it) 
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import logging
-import math
 import os
 import sqlite3
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from edge.errors import AuditChainError, AuditDamagedError, AuditError, ParameterError, UsageError
-from edge.events import Background, Event, Sink, StreamClosed, deliver, printable, strict_json, utc_text
-from edge.files import write_atomically
-from edge.seal import Seal, open_box
-
-if TYPE_CHECKING:
-    from edge.annotate import View
+from edge.errors import AuditChainError, AuditDamagedError, AuditError, UsageError
+from edge.events import Event, strict_json, utc_text
 
 APPLICATION = 0x1C1A0D17  # SQLite's mark of whose file this is
 VERSION = 1
@@ -41,34 +32,8 @@ CREATE UNIQUE INDEX once ON entries (json_extract(json, '$.event_id'));
 CREATE TABLE pictures (event_id TEXT PRIMARY KEY, box BLOB NOT NULL) STRICT;
 """
 START = "0" * 64
-WAITING = 10_000
-JUMP_SECONDS = 3600.0
-DAY_SECONDS = 86400.0
-JPEG_QUALITY = 80
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditSettings:
-    """A log of all events that shows whether it was changed."""
-
-    path: Path
-    """The file (SQLite)."""
-    days: int = 30
-    """Entries and pictures are deleted when they are older; 0 keeps them for ever."""
-    required: bool = True
-    """No grant is acted upon unless it is in the log first: a full disk closes the door."""
-    late_seconds: float = 2.0
-    """A grant that the disk held up for longer opens nothing: somebody else may stand there by now."""
-    picture_key: Path | None = None
-    """Keep a picture of each decision, sealed for the holder of this key (PEM, of `edge audit keygen`). Not set: none."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.days <= 36_500:
-            raise ParameterError(f"days must be between 0 and 36500, not {self.days}")
-        if not 0 < self.late_seconds <= 60:
-            raise ParameterError(f"late_seconds must be more than 0 and at most 60, not {self.late_seconds:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +52,7 @@ class Entry:
         try:
             return dict(json.loads(self.json))
         except (ValueError, TypeError, RecursionError):
-            raise AuditChainError(f"Entry {self.seq} was not written by this program.", _TELL) from None
+            raise AuditChainError(f"Entry {self.seq} was not written by this program.", TELL) from None
 
     @property
     def head(self) -> str:
@@ -180,10 +145,6 @@ class AuditLog:
         if self._lock.acquire(timeout=1.0):  # else a disk that hangs has it: the end of the process closes the file as well
             self._db.close()
             self._lock.release()
-
-    def then(self, sinks: Iterable[Sink], **settings: Any) -> Audited:
-        """A sink that logs each event before it goes to `sinks`."""
-        return Audited(self, sinks, **settings)
 
     # Writing.
 
@@ -291,26 +252,26 @@ class AuditLog:
         for entry in self._rows("ORDER BY seq"):
             seq += 1
             if entry.seq != seq:
-                raise AuditChainError(f"Entry {seq} is missing.", _TELL)
+                raise AuditChainError(f"Entry {seq} is missing.", TELL)
             if entry.hash != chained(previous, seq, entry.json):
-                raise AuditChainError(f"Entry {seq} was changed, or something before it taken out.", _TELL)
+                raise AuditChainError(f"Entry {seq} was changed, or something before it taken out.", TELL)
             if wanted is not None and wanted[0] == seq and wanted[1] != entry.hash:
-                raise AuditChainError(f"Entry {seq} is not the one of that head: the log was written anew.", _TELL)
+                raise AuditChainError(f"Entry {seq} is not the one of that head: the log was written anew.", TELL)
             facts = entry.facts
             if facts.get("kind") == "picture":
                 box = self.picture(str(facts.get("of")))
                 if box is None or hashlib.sha256(box).hexdigest() != facts.get("sha256"):
-                    raise AuditChainError(f"The picture of entry {seq} is missing or was changed.", _TELL)
+                    raise AuditChainError(f"The picture of entry {seq} is missing or was changed.", TELL)
                 pictures += 1
             previous, count = entry.hash, count + 1
         if wanted is not None and wanted[0] > seq:
-            raise AuditChainError(f"The log ends at entry {seq}, but once had entry {wanted[0]}: its end is missing.", _TELL)
+            raise AuditChainError(f"The log ends at entry {seq}, but once had entry {wanted[0]}: its end is missing.", TELL)
         if wanted is not None and wanted[0] < first - 1:
             raise AuditError(f"Entry {wanted[0]} was pruned since.", f"Give a head of entry {first - 1} or later.")
         if wanted is not None and wanted[0] == first - 1 and wanted[1] != self._base(first):
-            raise AuditChainError(f"Entry {wanted[0]} was pruned, but is not the one of that head.", _TELL)
+            raise AuditChainError(f"Entry {wanted[0]} was pruned, but is not the one of that head.", TELL)
         if pictures != self._one("SELECT count(*) FROM pictures"):
-            raise AuditChainError("There are pictures that no entry speaks of.", _TELL)
+            raise AuditChainError("There are pictures that no entry speaks of.", TELL)
         return Verified(entries=count, first=first, pictures=pictures, head=f"{seq}:{previous}" if seq else None)
 
     def _base(self, first: int) -> str:
@@ -319,7 +280,7 @@ class AuditLog:
             return START
         pruned = next(self._rows("WHERE json_extract(json, '$.kind') = 'pruned' ORDER BY seq DESC LIMIT 1"), None)
         if pruned is None or pruned.facts.get("until") != first - 1:
-            raise AuditChainError(f"The entries before {first} are missing, and were not pruned.", _TELL)
+            raise AuditChainError(f"The entries before {first} are missing, and were not pruned.", TELL)
         return str(pruned.facts.get("hash"))
 
     def _rows(self, rest: str, values: Sequence[Any] = ()) -> Iterator[Entry]:
@@ -330,7 +291,7 @@ class AuditLog:
         return self._db.execute(query, values).fetchone()[0]
 
 
-_TELL = "Do not trust this log: compare it with an export or a backup."
+TELL = "Do not trust this log: compare it with an export or a backup."
 
 
 def _head(text: str | None) -> tuple[int, str] | None:
@@ -362,196 +323,3 @@ def _in_words(path: Path) -> Iterator[None]:
         raise AuditError(f"{path} cannot be read or written ({name}).", "Check the disk.") from error
     except OSError as error:
         raise AuditError(f"{path} cannot be opened ({error.strerror}).", "Check the path, and its rights.") from None
-
-
-# At the door.
-
-
-def open_sink(settings: AuditSettings, sinks: Iterable[Sink], *, now: datetime | None = None) -> Audited:
-    """The sink of the terminal: it logs, and then tells `sinks`."""
-    seal = None
-    if settings.picture_key is not None:
-        try:
-            seal = Seal(settings.picture_key.read_bytes())
-        except OSError as error:
-            raise UsageError(f"{settings.picture_key} cannot be read ({error.strerror}).", "Check picture_key.") from None
-    audit = AuditLog.open(settings.path, now=now or datetime.now(UTC))
-    return audit.then(sinks, required=settings.required, late_seconds=settings.late_seconds, days=settings.days, seal=seal)
-
-
-class Audited:
-    """Writes each event into the log and then gives it to the sinks, on one thread and in order. Frames never wait for it.
-
-    What is not logged does not act: with `required`, the sinks get a grant that could not be written as a denial, and always
-    one that was held up for more than `late_seconds`. As a viewer (`publish`) it keeps the picture of each decision, if there
-    is a `seal` for it. Close it before the sinks: until then it may have something for them.
-    """
-
-    NOT_LOGGED = "not logged"
-    LATE = "logged too late"
-
-    def __init__(
-        self,
-        audit: AuditLog,
-        sinks: Iterable[Sink],
-        *,
-        required: bool = True,
-        late_seconds: float = 2.0,
-        days: int = 0,
-        seal: Seal | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self.written = self.failed = self.withheld = self.undelivered = 0
-        self.failing = False
-        """Whether the last event could not be written."""
-        self._audit, self._sinks, self._required, self._late_seconds = audit, sinks, required, late_seconds
-        self._days, self._seal, self._clock, self._now = days, seal, clock, now
-        self._pruned_on = ""
-        self._offset = math.nan
-        self._trusted_from = -math.inf
-        with suppress(AuditError):  # a log that cannot be read is not pruned either
-            if any(str(entry.facts.get("utc")) > utc_text(now()) for entry in audit.entries(last=1)):
-                self._trusted_from = clock() + DAY_SECONDS  # a device without a battery wakes up in the past
-        self._reader_left = False
-        self._decided: list[tuple[str, float]] = []
-        self._background: Background[Callable[[], None]] = Background(
-            lambda work: work(), waiting=WAITING, name="the audit log"
-        )
-
-    @property
-    def dropped(self) -> int:
-        """Events that did not fit in the queue: neither logged nor told."""
-        return self._background.dropped
-
-    def __call__(self, event: Event) -> None:
-        since = self._clock()
-        self._background(lambda: self._take(event, since))
-        if self._seal is not None and event.kind == "decision":
-            captured = (event.monotonic or math.nan) - (event.seconds_from_capture or 0.0)
-            self._decided = [*self._decided[-7:], (event.event_id, captured)]
-        if self._reader_left:
-            raise StreamClosed
-
-    def publish(self, view: View) -> None:
-        """Keep this frame, sealed, if a decision was made on it."""
-        decided, self._decided = self._decided, []
-        for event_id, captured in decided:
-            if abs(captured - view.frame.captured) < 1e-4:  # an event's times are rounded
-                self._background(lambda of=event_id: self._keep(of, view))  # type: ignore[misc]
-
-    def close(self, seconds: float = 5.0) -> None:
-        """Log and tell what is waiting, for `seconds` at most."""
-        self._background.close(seconds)
-        self._audit.close()
-
-    def _take(self, event: Event, since: float) -> None:
-        event = self._logged(event, since)
-        try:
-            self.undelivered += deliver(self._sinks, event)
-        except StreamClosed:
-            self._reader_left = True  # the log goes on without
-        self._prune()
-
-    def _logged(self, event: Event, since: float) -> Event:
-        """The event as it may be acted upon."""
-        if event.grants and self._is_late(since):
-            event = self._denied(event, self.LATE)
-        try:
-            self._audit.append(event)
-            self.written += 1
-            self.failing = False
-        except Exception:
-            self._not_written()
-            if event.grants and self._required:
-                event = self._denied(event, self.NOT_LOGGED)
-        if event.grants and self._is_late(since):  # writing, or failing to, took its time
-            late, event = event, self._denied(event, self.LATE)
-            try:
-                self._audit.withhold(late, self.LATE, self._now())
-            except Exception:
-                self._not_written()
-        return event
-
-    def _not_written(self) -> None:
-        self.failed += 1
-        self.failing = True
-        log.exception("the audit log was not written")
-
-    def _is_late(self, since: float) -> bool:
-        return not self._clock() - since <= self._late_seconds
-
-    def _denied(self, event: Event, reason: str) -> Event:
-        self.withheld += 1
-        return replace(event, outcome="denied", reason=reason)
-
-    def _keep(self, event_id: str, view: View) -> None:
-        import cv2
-
-        assert self._seal is not None
-        jpeg = cv2.imencode(".jpg", view.frame.image, (cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY))[1].tobytes()
-        self._audit.append_picture(event_id, self._seal(jpeg, event_id.encode()), self._now())
-
-    def _prune(self) -> None:
-        """Once a day, and not for a day after the clock was set: one that went wrong must not delete what is young."""
-        now, running = self._now(), self._clock()
-        offset = now.timestamp() - running
-        if abs(offset - self._offset) > JUMP_SECONDS:
-            self._trusted_from = running + DAY_SECONDS
-        self._offset = offset
-        today = utc_text(now)[:10]
-        if self._days and today != self._pruned_on and running >= self._trusted_from:
-            self._pruned_on = today
-            self._audit.prune(self._days, now)
-
-
-# At the desk.
-
-
-def line(entry: Entry) -> str:
-    """For people."""
-    facts = entry.facts
-    words = [str(facts.get(key) or "") for key in ("kind", "outcome", "label", "reason")]
-    kind, outcome, label, reason = map(printable, words)
-    return f"{entry.seq:>6}  {printable(str(facts.get('utc')))}  {kind:<9} {outcome:<8} {label:<12}  {reason}".rstrip()
-
-
-def export(entries: Iterable[Entry], form: str) -> Iterator[str]:
-    """Lines of JSON, or of CSV with the fields of events as columns and all else in the last."""
-    if form == "jsonl":
-        for entry in entries:
-            yield f'{{"seq": {entry.seq}, "hash": "{entry.hash}", "entry": {entry.json}}}'
-        return
-    columns = [field.name for field in fields(Event)]
-    yield _csv(["seq", "hash", *columns, "more"])
-    for entry in entries:
-        facts = entry.facts
-        values = [facts.pop(name, None) for name in columns]
-        yield _csv([entry.seq, entry.hash, *values, strict_json(facts) if facts else None])
-
-
-def _csv(values: list[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(values)
-    return text.getvalue()
-
-
-def unseal(audit: AuditLog, private_key: bytes, folder: Path, event_id: str | None = None) -> list[Path]:
-    """Write the pictures of all events, or of one, into `folder`; the files."""
-    written = []
-    for entry in audit.entries():
-        facts = entry.facts
-        of = str(facts.get("of"))
-        if facts.get("kind") != "picture" or (event_id is not None and of != event_id):
-            continue
-        box = audit.picture(of)
-        if box is None or not of.isalnum():
-            raise AuditChainError(f"The picture of entry {entry.seq} is missing.", _TELL)
-        picture = open_box(box, of.encode(), private_key)
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(folder / f"{of}.jpg", picture)
-        except OSError as error:
-            raise UsageError(f"{folder} cannot be written ({error.strerror}).", "Choose another place.") from None
-        written.append(folder / f"{of}.jpg")
-    return written

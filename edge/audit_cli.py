@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from edge import audit, console, seal
+from edge import audit_desk, console, seal
 from edge.audit import AuditLog
 from edge.files import write_atomically
 
@@ -29,7 +29,7 @@ def show(
     """The latest entries, one a line."""
     with closing(AuditLog(path, read_only=True)) as log:
         for entry in log.entries(last=last):
-            typer.echo(audit.line(entry))
+            typer.echo(audit_desk.line(entry))
 
 
 @app.command()
@@ -54,10 +54,10 @@ def export(
     """All entries, as JSON Lines or CSV. Pictures stay where they are."""
     with closing(AuditLog(path, read_only=True)) as log:
         if output is None:
-            for text in audit.export(log.entries(), form):
+            for text in audit_desk.export(log.entries(), form):
                 typer.echo(text)
         else:
-            write_atomically(output, "".join(f"{text}\n" for text in audit.export(log.entries(), form)).encode())
+            write_atomically(output, "".join(f"{text}\n" for text in audit_desk.export(log.entries(), form)).encode())
 
 
 @app.command()
@@ -91,5 +91,5 @@ def decrypt(
 ) -> None:
     """Open the sealed pictures; the files, as JSON Lines."""
     with closing(AuditLog(path, read_only=True)) as log:
-        for file in audit.unseal(log, console.read_bytes(key), output, event):
+        for file in audit_desk.unseal(log, console.read_bytes(key), output, event):
             typer.echo(json.dumps({"schema": SCHEMA, "file": str(file)}))

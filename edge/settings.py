@@ -24,7 +24,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from edge.audit import AuditSettings
+from edge.audited import AuditSettings
 from edge.camera import STALL_SECONDS
 from edge.detect import MIN_FACE
 from edge.doorlist import DoorList

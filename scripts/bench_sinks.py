@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from edge.audit import AuditLog
+from edge.audited import Audited
 from edge.decide import Decision
 from edge.events import Event, event_from
 from edge.sinks.gpio import Relay
@@ -93,7 +94,7 @@ def measure(folder: Path) -> dict[str, Any]:
             counterparts[f"webhook, the server {how}"] = lambda url=url: open_webhook(  # type: ignore[misc]
                 WebhookSettings(url=url, secret_env=SECRET)
             )
-        counterparts["audit log"] = lambda: AuditLog(folder / "door.db").then([])
+        counterparts["audit log"] = lambda: Audited(AuditLog(folder / "door.db"), [])
         microseconds = {name: called(make()) for name, make in counterparts.items()}
     return {"microseconds_of_a_call": microseconds, "audit_log": logged(folder / "many.db")}
 

@@ -47,7 +47,7 @@ def test_twice_the_size_is_a_smaller_picture() -> None:
     np.testing.assert_allclose(crop, resize_crop(frame[40:200, 60:188], SIZE), atol=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(-180, 180), st.floats(0.2, 5), st.floats(-500, 500), st.floats(-500, 500), st.sampled_from([SIZE, (30, 60)]))
 def test_the_similarity_is_found(degrees: float, scale: float, x: float, y: float, size: tuple[int, int]) -> None:
     points = moved(template(size), degrees, scale, x, y)
@@ -56,7 +56,7 @@ def test_the_similarity_is_found(degrees: float, scale: float, x: float, y: floa
     assert np.linalg.det(to_frame[:, :2]) == pytest.approx(scale**2), "no mirror image"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6))
 def test_it_is_the_nearest_similarity(seed: int) -> None:
     """Least squares: no small step of the four numbers comes nearer to the landmarks."""

@@ -26,9 +26,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edge import audit
+from edge import audited
 from edge.annotate import View
-from edge.audit import Audited, AuditLog, AuditSettings, open_sink
+from edge.audit import AuditLog, Entry
+from edge.audit_desk import unseal
+from edge.audited import Audited, AuditSettings, open_sink
 from edge.camera import Frame
 from edge.errors import AuditChainError, AuditDamagedError, AuditError, ParameterError, UsageError
 from edge.events import Event, StreamClosed, notice
@@ -135,7 +137,7 @@ def test_a_head_that_is_none_is_refused(log: AuditLog, head: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-40, 5), st.booleans()), min_size=1, max_size=12))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_any_mix_of_writing_and_pruning_leaves_a_valid_chain(steps: list[tuple[int, bool]]) -> None:
     with tempfile.TemporaryDirectory() as folder, closing(AuditLog(Path(folder) / "audit.db")) as log:
         log._db.execute("PRAGMA synchronous=OFF")  # no power fails here
@@ -334,8 +336,8 @@ def test_a_damaged_log_is_moved_aside_and_a_new_one_says_so(path: Path, damage: 
 # At the door
 
 
-def chained(log: AuditLog, *sinks: Any, **other: Any) -> audit.Audited:
-    return log.then(sinks, **other)
+def chained(log: AuditLog, *sinks: Any, **other: Any) -> Audited:
+    return Audited(log, sinks, **other)
 
 
 def test_an_event_is_in_the_log_before_anybody_is_told(log: AuditLog, path: Path) -> None:
@@ -373,7 +375,7 @@ def test_a_grant_that_the_disk_held_up_opens_nothing_and_the_log_says_so(log: Au
     served: list[Event] = []
     append = log.append
 
-    def slow(event: Event) -> audit.Entry:
+    def slow(event: Event) -> Entry:
         now[0] += 2.5 if event.grants else 0.0
         return append(event)
 
@@ -392,7 +394,7 @@ def test_a_grant_that_a_failing_disk_held_up_opens_nothing_even_where_no_log_is_
     now = [0.0]
     served: list[Event] = []
 
-    def slow(event: Event) -> audit.Entry:
+    def slow(event: Event) -> Entry:
         now[0] += 2.5
         raise AuditError("held by another program")
 
@@ -419,12 +421,12 @@ def test_a_grant_that_waited_behind_others_is_logged_as_denied(log: AuditLog) ->
 
 
 def test_a_disk_that_hangs_delays_nobody(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "WAITING", 20)
+    monkeypatch.setattr(audited, "WAITING", 20)
     gate = threading.Event()
     entered = threading.Event()
     append = log.append
 
-    def stuck(event: Event) -> audit.Entry:
+    def stuck(event: Event) -> Entry:
         entered.set()
         gate.wait(30)
         return append(event)
@@ -482,7 +484,7 @@ def test_old_entries_go_once_a_day(path: Path) -> None:
     with closing(AuditLog(path)) as log:
         for days in range(10):
             log.append(told(utc=NOON - (9 - days) * DAY))
-    sink = AuditLog(path).then([], days=5, now=lambda: now[0], clock=lambda: now[0].timestamp())
+    sink = Audited(AuditLog(path), [], days=5, now=lambda: now[0], clock=lambda: now[0].timestamp())
     for step in range(6):
         now[0] = NOON + step // 2 * DAY  # two a day, for three days
         sink(told(utc=now[0]))
@@ -500,7 +502,7 @@ def test_old_entries_go_once_a_day(path: Path) -> None:
 @pytest.mark.parametrize("jump", [400 * DAY, -10_000 * DAY])
 def test_a_clock_that_jumps_deletes_nothing_for_a_day(path: Path, jump: timedelta) -> None:
     now, running = [NOON], [0.0]
-    sink = AuditLog(path).then([], days=5, now=lambda: now[0], clock=lambda: running[0])
+    sink = Audited(AuditLog(path), [], days=5, now=lambda: now[0], clock=lambda: running[0])
 
     def after(seconds: float) -> int:
         """How many entries there are when the next one was written so much later."""
@@ -530,7 +532,7 @@ def test_a_device_that_wakes_up_in_1970_deletes_nothing_at_once(path: Path) -> N
     with closing(AuditLog(path)) as log:
         log.append(told(utc=NOON))
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    sink = AuditLog(path).then([], days=5, now=lambda: epoch, clock=lambda: 0.0)
+    sink = Audited(AuditLog(path), [], days=5, now=lambda: epoch, clock=lambda: 0.0)
     sink(told(utc=epoch))
     settled(sink)
     sink.close()
@@ -573,8 +575,8 @@ def test_the_deciding_frame_is_kept_and_only_the_private_key_opens_it(path: Path
     with closing(AuditLog(path, read_only=True)) as log:
         assert log.verify().pictures == 1
         box = log.picture(decided.event_id) or b""
-        (file,) = audit.unseal(log, key.read_bytes(), tmp_path / "out")
-        assert audit.unseal(log, key.read_bytes(), tmp_path / "out", event_id=left.event_id) == []
+        (file,) = unseal(log, key.read_bytes(), tmp_path / "out")
+        assert unseal(log, key.read_bytes(), tmp_path / "out", event_id=left.event_id) == []
     assert file == tmp_path / "out" / f"{decided.event_id}.jpg"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     picture = cv2.imread(str(file))
@@ -617,7 +619,7 @@ def test_pictures_go_with_their_entries(log: AuditLog, path: Path) -> None:
 
 @given(data=st.binary(max_size=300), at=st.integers(0, 10_000), bit=st.integers(0, 7))
 @example(data=b"", at=31, bit=7)  # the bit of a public key that X25519 itself ignores
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_box_opens_to_what_was_put_in_or_not_at_all(data: bytes, at: int, bit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         key = Path(folder) / "key.pem"

@@ -153,7 +153,7 @@ def test_a_message_has_power_only_if_it_is_a_grant_in_time(age: float, seconds: 
 
 def test_no_sink_loads_a_package_that_may_be_missing() -> None:
     script = (
-        "import sys, edge.audit, edge.seal, edge.sinks.gpio, edge.sinks.mqtt, edge.sinks.webhook\n"
+        "import sys, edge.audited, edge.audit_desk, edge.seal, edge.sinks.gpio, edge.sinks.mqtt, edge.sinks.webhook\n"
         "sys.exit(' '.join({'paho', 'gpiozero', 'cryptography', 'typer'} & set(sys.modules)) or 0)\n"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -408,7 +408,7 @@ def oracle(steps: list[Step]) -> tuple[str, str | None, float] | None:
     return None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(streams())
 def test_one_visit_is_decided_as_the_rules_say(steps: list[Step]) -> None:
     try:
@@ -419,7 +419,7 @@ def test_one_visit_is_decided_as_the_rules_say(steps: list[Step]) -> None:
     assert found == ([expected] if expected else [])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(streams(visits=3))
 def test_nobody_is_let_in_who_never_passed_the_threshold_and_nobody_twice(steps: list[Step]) -> None:
     decisions = run(steps)
@@ -433,7 +433,7 @@ def test_nobody_is_let_in_who_never_passed_the_threshold_and_nobody_twice(steps:
         assert grant.confidence >= THRESHOLD
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(streams(visits=2), st.data())
 def test_time_running_backwards_changes_nothing(steps: list[Step], data: st.DataObject) -> None:
     """Old frames, slipped in anywhere, of any visit: the decisions are the same."""
@@ -452,7 +452,7 @@ def test_time_running_backwards_changes_nothing(steps: list[Step], data: st.Data
 anything = st.floats(allow_nan=True, allow_infinity=True)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.tuples(
@@ -483,7 +483,6 @@ def test_no_number_breaks_it(steps: list[tuple[float, dict[int, Sighting], dict[
             assert math.isfinite(decision.margin)
 
 
-@settings(deadline=None)
 @given(st.integers(2, 5), st.integers(0, 5), st.floats(0.1, 1.0))
 def test_the_numbers_of_the_rules_are_obeyed(needed: int, more: int, age: float) -> None:
     rules = {"needed": needed, "window": needed + more, "max_age_seconds": age}

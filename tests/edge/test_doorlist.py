@@ -269,7 +269,7 @@ def plainly(entry: Allowed, label: str, when: datetime) -> bool:
     return False
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(entries, min_size=1, max_size=4).map(tuple), people, moments)
 def test_what_one_entry_allows_is_allowed_and_nothing_else(listed: tuple[Allowed, ...], label: str, when: datetime) -> None:
     reason = DoorList(entries=listed, zone=UTC).allows(label, when)
@@ -278,7 +278,6 @@ def test_what_one_entry_allows_is_allowed_and_nothing_else(listed: tuple[Allowed
     assert (reason == "not on this door's list") == all(e.people is not None and label not in e.people for e in listed)
 
 
-@settings(deadline=None)
 @given(st.lists(entries, min_size=1, max_size=3).map(tuple), entries, people, moments)
 def test_a_further_entry_takes_nothing_away(listed: tuple[Allowed, ...], more: Allowed, label: str, when: datetime) -> None:
     if DoorList(entries=listed, zone=UTC).allows(label, when) is None:
@@ -286,7 +285,6 @@ def test_a_further_entry_takes_nothing_away(listed: tuple[Allowed, ...], more: A
         assert DoorList(entries=(more, *listed), zone=UTC).allows(label, when) is None
 
 
-@settings(deadline=None)
 @given(st.lists(entries, min_size=1).map(tuple), moments)
 def test_a_person_in_no_entry_never_passes(listed: tuple[Allowed, ...], when: datetime) -> None:
     named = tuple(entry for entry in listed if entry.people is not None)
@@ -303,7 +301,7 @@ def read_or_refuse(data: bytes) -> None:
     found.unknown_people(["anna"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_any_text_is_a_list_or_an_error(data: bytes) -> None:
     read_or_refuse(data)
@@ -325,7 +323,7 @@ values = st.recursive(
 keys = st.sampled_from(("people", "weekdays", "hours", "valid_from", "valid_until", "name", "timezone", "allow", "door", "x"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.tuples(st.sampled_from(("", "[door]", "[[allow]]")), st.dictionaries(keys, values, max_size=4)), max_size=3)
 )

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from edge import audit, mjpeg, onnx_guard, photo
+from edge import audit, audit_desk, mjpeg, onnx_guard, photo
 from edge import kit as kits
 from edge import settings as configuration
 from edge.audit import AuditLog
@@ -53,7 +53,6 @@ Image = NDArray[Any]
 def budget(examples: int) -> settings:
     return settings(
         max_examples=examples * int(os.environ.get("FUZZ", "1")),
-        deadline=None,
         derandomize=bool(os.environ.get("CI")),
         suppress_health_check=list(HealthCheck),
     )
@@ -379,8 +378,8 @@ def good_log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def read_whole(path: Path) -> None:
     with closing(AuditLog(path, read_only=True)) as log:
         log.verify()
-        list(audit.export(log.entries(), "csv"))
-        [audit.line(entry) for entry in log.entries()]
+        list(audit_desk.export(log.entries(), "csv"))
+        [audit_desk.line(entry) for entry in log.entries()]
 
 
 @budget(200)

@@ -186,7 +186,7 @@ def test_every_cut_is_refused_or_harmless() -> None:
         onnx.load_model_from_string(data[:length])  # whatever passes can be read
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 10**6), st.integers(1, 255), st.sampled_from([change for change, _ in WAYS]))
 def test_damage_raises_nothing_else(at: int, flip: int, change: Callable[[Any], None]) -> None:
     proto = model()

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from edge.audit import AuditLog, unseal
+from edge.audit import AuditLog
+from edge.audit_desk import unseal
 from edge.events import notice
 from edge.seal import write_keys
 from tests.edge import orl_door

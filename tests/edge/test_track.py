@@ -179,7 +179,7 @@ def test_rules_that_make_no_sense_are_refused(change: dict[str, Any]) -> None:
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seeds, st.sampled_from((2, 5, 10, 30)), st.floats(2.2, 5.0))
 def test_two_people_apart_keep_their_visits(seed: int, fps: int, apart: float) -> None:
     """Each sways within a third of a face, is missed now and then, and comes in any order."""
@@ -195,7 +195,7 @@ def test_two_people_apart_keep_their_visits(seed: int, fps: int, apart: float) -
         assert tracker.gone(39 / fps) == {}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.tuples(
@@ -259,7 +259,7 @@ class Walk:
             self.decisions += door.step(now=captured + 0.05, when=WHEN, seen=seen, gone=tracker.gone(captured))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seeds, st.sampled_from((2, 5, 15)), st.integers(2, 4), st.floats(0.3, 1.0), st.booleans())
 def test_no_grant_comes_of_a_mixture(seed: int, fps: int, people: int, named: float, tell: bool) -> None:
     """Whoever is let in was seen on that very visit, by name, in enough of its latest frames."""
@@ -273,7 +273,7 @@ def test_no_grant_comes_of_a_mixture(seed: int, fps: int, people: int, named: fl
         assert latest[-1][2] == grant.label, "and is the one who stands there"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seeds, st.sampled_from((10, 30)))
 def test_people_who_walk_through_each_other_come_out_as_new_visits(seed: int, fps: int) -> None:
     """Names do not help, so wherever it is not clear who is who a visit must end."""
