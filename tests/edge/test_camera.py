@@ -311,14 +311,14 @@ def fed(parser: mjpeg.Parts, data: bytes, cuts: list[int]) -> list[bytes]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(NOISE, BODY)), st.lists(st.integers(0, 10**6), max_size=30))
 def test_parts_come_out_as_they_went_in_however_they_are_cut(parts: list[tuple[bytes, bytes]], cuts: list[int]) -> None:
     stream = b"".join(noise + part(body) for noise, body in parts)
     assert fed(mjpeg.Parts(b"frame"), stream, cuts) == [body for _, body in parts]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 255), max_size=4), st.lists(st.integers(0, 10**6), max_size=30), st.booleans())
 def test_parts_without_a_length_end_at_the_next_delimiter(shades: list[int], cuts: list[int], sloppy: bool) -> None:
     line = b"\n" if sloppy else b"\r\n"
@@ -328,7 +328,7 @@ def test_parts_without_a_length_end_at_the_next_delimiter(shades: list[int], cut
     assert fed(mjpeg.Parts(b"--frame"), stream, cuts) == bodies
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(BODY | st.sampled_from([b"--frame", b"\r\n\r\n", b"\r\nContent-Length: 5", b"0" * 5000])), st.data())
 def test_any_bytes_are_parts_or_the_parsers_own_error(pieces: list[bytes], data: st.DataObject) -> None:
     try:

@@ -62,7 +62,7 @@ def noise(seed: int, height: int, width: int) -> NDArray[np.uint8]:
     st.sampled_from([0.0, 0.3, 0.5, 1.0, 2.0]),
     st.integers(0, 10**6),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_every_crop_becomes_a_unit_vector_of_the_stated_length(
     kind: str, height: int, width: int, cell: int, gradient_cell: int, blur: float, seed: int
 ) -> None:
@@ -371,7 +371,7 @@ def test_the_same_size_is_the_same_image(shape: tuple[int, int]) -> None:
     st.integers(1, 60),
     st.sampled_from([0, 1, 128, 255]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_constant_stays_constant(height: int, width: int, rows: int, columns: int, grey: int) -> None:
     resized = resize_crop(np.full((height, width), grey, np.uint8), (rows, columns))
     assert resized.shape == (rows, columns)

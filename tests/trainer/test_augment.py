@@ -39,7 +39,7 @@ def smooth(n: int, seed: int = 0, size: tuple[int, int] = (80, 64)) -> np.ndarra
     size=st.sampled_from([(10, 8), (42, 30), (80, 64), (112, 112), (30, 60)]),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_copies_of_any_crops(n: int, number: int, size: tuple[int, int], seed: int) -> None:
     crops = np.random.default_rng(seed).integers(0, 256, (n, *size)).astype(np.uint8)
     before = crops.copy()

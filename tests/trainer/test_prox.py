@@ -46,14 +46,14 @@ def beats_its_neighbours(P: Array, A: Array, penalty: Callable[[Array], float], 
 
 
 @given(SEEDS, SIDES, SIDES, THRESHOLDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_soft_threshold_minimises(seed: int, rows: int, columns: int, t: float) -> None:
     A = matrix(seed, rows, columns)
     beats_its_neighbours(soft_threshold(A, t), A, lambda B: t * float(np.abs(B).sum()), seed)
 
 
 @given(SEEDS, SIDES, SIDES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_soft_threshold_minimises_with_a_weight_per_entry(seed: int, rows: int, columns: int) -> None:
     A = matrix(seed, rows, columns)
     weights = np.random.default_rng(seed + 1).uniform(0, 2, A.shape)
@@ -65,7 +65,7 @@ def test_soft_threshold_minimises_with_a_weight_per_entry(seed: int, rows: int, 
 
 
 @given(SEEDS, SIDES, SIDES, THRESHOLDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_column_shrink_minimises(seed: int, rows: int, columns: int, t: float) -> None:
     A = matrix(seed, rows, columns)
     A[:, 0] = 0
@@ -77,7 +77,7 @@ def test_column_shrink_minimises(seed: int, rows: int, columns: int, t: float) -
 
 
 @given(SEEDS, SIDES, SIDES, THRESHOLDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_svt_minimises(seed: int, rows: int, columns: int, t: float) -> None:
     A = matrix(seed, rows, columns)
     J, _ = svt(A, t)
@@ -85,7 +85,7 @@ def test_svt_minimises(seed: int, rows: int, columns: int, t: float) -> None:
 
 
 @given(SEEDS, SIDES, SIDES, THRESHOLDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_a_prox_takes_away_lies_in_the_dual_ball(seed: int, rows: int, columns: int, t: float) -> None:
     """Moreau: A - P is the projection of A onto the dual ball of radius t, and <A - P, P> = t |P|."""
     A = matrix(seed, rows, columns)
@@ -115,7 +115,7 @@ def test_column_norms_are_the_norms_of_columns() -> None:
 
 
 @given(SEEDS, st.integers(1, 30), st.integers(1, 30), st.floats(0.01, 1.2), st.sampled_from([None, 0, 3, 30]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_svt_equals_the_svd_form(seed: int, rows: int, columns: int, fraction: float, expected_rank: int | None) -> None:
     A = matrix(seed, rows, columns)
     t = fraction * float(np.linalg.norm(A, 2))
