@@ -17,6 +17,7 @@ from edge.annotate import VideoWriterSink, View
 from edge.audited import Audited
 from edge.camera import open_camera
 from edge.doorlist import DoorList
+from edge.errors import KitError
 from edge.events import Background, Command, ForPeople, JsonLines, Sink, printable
 from edge.files import read_bytes
 from edge.kit import Kit
@@ -55,6 +56,11 @@ def open_terminal(
 
         def load(kit: Kit) -> OnTrial:
             """Ready for frames: a kit that fails or finds no faces is refused now, before the camera is opened."""
+            if settings.liveness.challenge and kit.detector is None:
+                raise KitError(
+                    "The kit has no face detector of its own, and a challenge needs the landmarks that it gives.",
+                    "Build the kit with --detector yunet.",
+                )
             recognizer = selftest.ready(
                 OnTrial(kit, threads=chosen.threads, min_face=chosen.min_face, limits=settings.quality, stage=stage)
             )
@@ -89,6 +95,7 @@ def open_terminal(
             source,
             door_list=door_list,
             rules=settings.visits,
+            liveness=settings.liveness,
             sinks=at_once,
             viewers=viewers,
             max_fps=camera.max_fps,
@@ -109,6 +116,8 @@ def open_terminal(
             video = VideoWriterSink(annotate, camera.max_fps if source.live else None, live=source.live)
             viewers.append(video)
             stack.callback(video.close)
+        if not recognizer.kit.manifest.thresholds.provisional:  # of which there was a warning
+            say(recognizer.kit.manifest.thresholds.sentence)
         yield terminal
 
 
@@ -165,7 +174,7 @@ def doubts(recognizer: Recognizer, door_list: DoorList | None) -> list[str]:
     manifest = recognizer.kit.manifest
     found = []
     if manifest.thresholds.provisional:
-        found.append("this kit was made without knowing what strangers score; do not trust it with a door.")
+        found.append(f"{manifest.thresholds.sentence} Do not trust this kit with a door.")
     for name in [] if door_list is None else door_list.unknown_people(manifest.labels):
         found.append(f"the door list names {printable(name)}, whom the kit does not know.")
     return found

@@ -66,6 +66,9 @@ def recognize(
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics and /healthz, as at 127.0.0.1:9109.")
     ] = None,
+    challenge: Annotated[
+        bool | None, typer.Option("--challenge/--no-challenge", help="Ask whoever would be let in to turn the head or nod.")
+    ] = None,
     needed: Annotated[int | None, typer.Option(min=2, help="Frames that must show the same person...")] = None,
     window: Annotated[int | None, typer.Option(min=2, help="...among this many of the latest.")] = None,
     min_face: Annotated[int | None, typer.Option(min=10, help="Width of the smallest face, in pixels.")] = None,
@@ -86,6 +89,7 @@ def recognize(
         camera={"source": camera, "max_fps": max_fps, "wait": wait},
         door={"list": door},
         visits={"needed": needed, "window": window},
+        liveness={"challenge": challenge},
         events={"json_lines": json_lines, "on_grant": on_grant, "on_grant_seconds": on_grant_seconds},
         preview={"address": preview},
         metrics={"address": metrics},
@@ -122,15 +126,25 @@ def image(
 @app.command()
 def doctor(
     kit: KitArgument = None,
-    camera: CameraOption = "0",
+    settings: SettingsOption = None,
+    camera: Annotated[str | None, CAMERA] = None,
     public_key: PublicKey = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads for finding and recognising.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads for finding and recognising.")] = None,
     no_camera: Annotated[bool, typer.Option("--no-camera", help="Leave the camera alone.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
-    """Check camera, kit, versions, CPU, temperature, power and clock of this device, and say what to do."""
-    key = None if public_key is None else console.read_bytes(public_key)
-    checks = doctors.examine(lambda: find_kit(kit), camera=None if no_camera else camera, public_key=key, threads=threads)
+    """Check camera, kit, versions, CPU, temperature, power and clock of this device, and say what to do.
+
+    What is not given here is as the settings say.
+    """
+    stored = configuration.load(configuration.find(settings))
+    chosen = stored.override(kit={"public_key": public_key, "threads": threads}, camera={"source": camera})
+    checks = doctors.examine(
+        lambda: find_kit(kit, stored.kit.path),
+        camera=None if no_camera else chosen.camera.address,
+        public_key=None if chosen.kit.public_key is None else console.read_bytes(chosen.kit.public_key),
+        threads=chosen.kit.threads,
+    )
     typer.echo(json.dumps({"schema": SCHEMA, **doctors.facts(checks)}) if as_json else doctors.table(checks))
     if doctors.worst(checks) == "fail":
         raise UnfitError("This device is not ready for a door.", "Do what the checks that failed advise.")

@@ -4,18 +4,23 @@ A person is let in when all of this holds, and otherwise watched until patience 
 - the newest frame names the person, was taken at most `max_age_seconds` ago, and is newer than every frame before;
 - so do `needed` of the last `window` usable frames, and none of these names anybody else;
 - the scores of the whole visit, summed, name the same person with at least the kit's confidence;
-- the door's list lets this person pass now.
+- the door's list lets this person pass now;
+- where that is looked at, the face does not look like a picture of one (edge/liveness.py);
+- where a challenge is asked for, the visitor then moves the head as chosen at random, and all of this holds once more.
 """
 
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import median
 from typing import Literal
 
 from edge.errors import ParameterError
+from edge.liveness import FRONTAL, LOST, NOT_MET, PROMPTS, Challenge, LivenessSettings, Look, Relief, picture
 from edge.track import MIXED, Sighting, Visit, VisitRules
 
 UNKNOWN, LOW_QUALITY, STALE = "unknown", "low quality", "stale"
@@ -27,7 +32,8 @@ class Decision:
 
     outcome: Literal["granted", "denied"]
     reason: str
-    """recognised; or unknown, low quality: WHY, stale, or what the door's list says."""
+    """recognised; or unknown, low quality: WHY, stale, what the door's list says, challenge not met: WHY, looks like a
+    picture: WHY."""
     label: str | None
     """The person, if recognised, let in or not."""
     confidence: float
@@ -55,12 +61,20 @@ class Door:
         *,
         rules: VisitRules | None = None,
         allows: Callable[[str, datetime], str | None] | None = None,
+        liveness: LivenessSettings | None = None,
+        draw: Callable[[Sequence[str]], str] = secrets.choice,
     ) -> None:
-        """`allows` says why a person may not pass at a time, or None (`DoorList.allows`). Without it, whoever is known may."""
+        """`allows` says why a person may not pass at a time, or None (`DoorList.allows`). Without it, whoever is known may.
+
+        `draw` chooses what a challenge asks for.
+        """
         _check(threshold)
         self._labels, self._threshold = tuple(labels), threshold
         self._rules = rules or VisitRules()
         self._allows = allows or (lambda label, when: None)
+        self._liveness, self._draw = liveness or LivenessSettings(), draw
+        self._challenges: dict[int, Challenge] = {}
+        self._asked: list[tuple[int, str]] = []
         self._visits: dict[int, Visit] = {}
         self._decided: dict[int, Decision] = {}
         self._met: dict[str, tuple[Decision, float]] = {}  # by person: the last decision, and when last seen on that visit
@@ -84,10 +98,18 @@ class Door:
             if not self._has_place(number):
                 continue
             start = Visit(number=number, first_seen=sighting.captured, last_seen=sighting.captured)
-            visit = self._visits.get(number, start).seen(sighting, self._refusal(sighting, now), self._rules)
+            refusal = self._refusal(sighting, now)
+            visit = self._visits.get(number, start).seen(sighting, refusal, self._rules)
             self._visits[number] = visit
             if number not in self._decided:
-                decisions.append(self._decide(visit, when))
+                seen_well = refusal is None or refusal == sighting.quality
+                look = Look(
+                    captured=sighting.captured,
+                    label=sighting.label,
+                    relief=sighting.relief if seen_well else None,
+                    is_alone=sighting.is_alone,
+                )
+                decisions.append(self._decide(visit, look, when))
             if (decided := self._decided.get(number)) and decided.label:
                 self._met[decided.label] = decided, sighting.captured
         return [decision for decision in decisions if decision]
@@ -96,7 +118,16 @@ class Door:
         """With another kit: no decision rests on the scores of two. Who was met lately is still known by name."""
         _check(threshold)
         self._labels, self._threshold = tuple(labels), threshold
-        self._visits, self._decided = {}, {}
+        self._visits, self._decided, self._challenges = {}, {}, {}
+
+    def asked(self) -> list[tuple[int, str]]:
+        """What visitors were asked to do since the last call: the visit, and one of edge.liveness.PROMPTS."""
+        asked, self._asked = self._asked, []
+        return asked
+
+    def prompt(self, number: int) -> str | None:
+        """What the visitor is being asked to do."""
+        return challenge.prompt if (challenge := self._challenges.get(number)) else None
 
     def decision(self, number: int) -> Decision | None:
         """What was decided on a visit under way. For one that continues an earlier one, the decision on that."""
@@ -117,9 +148,11 @@ class Door:
             return "unreadable"
         return sighting.quality
 
-    def _decide(self, visit: Visit, when: datetime) -> Decision | None:
+    def _decide(self, visit: Visit, look: Look, when: datetime) -> Decision | None:
         """One decision, or None to go on watching. The newest sighting is part of the visit."""
         label = self._recognised(visit)
+        if (challenge := self._challenges.get(visit.number)) is not None:
+            return self._challenged(visit, challenge, look, label, when)
         if label is None:
             patient = visit.last_seen - visit.usable_since < self._rules.patience_seconds
             return None if visit.usable < self._rules.window or patient else self._settle(visit, UNKNOWN)
@@ -127,7 +160,51 @@ class Door:
         if earlier and visit.last_seen - last_seen <= self._rules.again_seconds:
             self._decided[visit.number] = earlier  # the same visit goes on: nothing new to tell
             return None
-        return self._settle(visit, self._allows(label, when), label)
+        refusal = self._objection(visit, label, when)
+        if refusal is None and self._liveness.challenge:
+            self._ask(visit, Challenge(label=label, since=look.captured, last=look.captured), look)
+            return None
+        return self._settle(visit, refusal, label)
+
+    def _objection(self, visit: Visit, label: str, when: datetime) -> str | None:
+        """Why somebody who is recognised is not let in."""
+        refusal = self._allows(label, when)
+        surfaces = [sighting.surface for sighting in visit.recent if sighting.surface is not None]
+        return picture(surfaces) if refusal is None else refusal
+
+    def _challenged(
+        self, visit: Visit, challenge: Challenge, look: Look, label: str | None, when: datetime
+    ) -> Decision | None:
+        """`label` is the person whom this frame, too, would let in."""
+        after = challenge.seen(look, self._liveness)
+        if isinstance(after, str):
+            return self._settle(visit, f"{NOT_MET}: {after}", challenge.label)
+        if after.done == self._liveness.turns:
+            if label == after.label and after.faces(look, self._liveness):
+                return self._settle(visit, self._objection(visit, label, when), label)
+            self._challenges[visit.number] = after
+        elif after.prompt is None or after.done > challenge.done:
+            self._ask(visit, after, look)
+        else:
+            self._challenges[visit.number] = after
+        return None
+
+    def _ask(self, visit: Visit, challenge: Challenge, look: Look) -> None:
+        """For the next movement; for the first one as soon as the visitor is alone and looks into the camera."""
+        rest = challenge.rest or (self._at_rest(visit) if look.is_alone else None)
+        if rest is not None:
+            prompt = self._draw(tuple(PROMPTS))
+            challenge = challenge.asked(prompt, rest, look.captured)
+            self._asked.append((visit.number, prompt))
+        self._challenges[visit.number] = challenge
+
+    def _at_rest(self, visit: Visit) -> Relief | None:
+        """How a face that looks into the camera stands out; None where it does not look there."""
+        reliefs = [sighting.relief for sighting in visit.recent if sighting.relief is not None]
+        if len(reliefs) < self._rules.needed:
+            return None
+        middle = Relief(*map(median, zip(*reliefs, strict=True)))
+        return middle if abs(middle.x) <= FRONTAL else None
 
     def _recognised(self, visit: Visit) -> str | None:
         """The person whom the newest frame, the latest frames and the whole visit agree on."""
@@ -142,6 +219,11 @@ class Door:
     def _end(self, number: int, how: str) -> Decision | None:
         """Of a visitor who left undecided. One who got mixed up is still here, and decided on in the next visit."""
         visit, decided = self._visits.pop(number, None), self._decided.pop(number, None)
+        challenge = self._challenges.pop(number, None)
+        if visit is not None and challenge is not None:  # whoever comes back at once is not asked for something else
+            decision = self._decision(visit, f"{NOT_MET}: {LOST}", challenge.label)
+            self._met[challenge.label] = decision, visit.last_seen
+            return decision
         if visit is None or decided or how == MIXED or visit.frames < self._rules.min_sightings:
             return None
         reason = max(visit.refused, key=lambda word: visit.refused[word], default="seen too briefly")
@@ -152,6 +234,7 @@ class Door:
         return self._decision(visit, reason)
 
     def _settle(self, visit: Visit, refusal: str | None, label: str | None = None) -> Decision:
+        self._challenges.pop(visit.number, None)
         self._decided[visit.number] = self._decision(visit, refusal, label)
         return self._decided[visit.number]
 

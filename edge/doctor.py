@@ -393,7 +393,9 @@ def check_kit(path: Path, public_key: bytes | None = None, threads: int = 1) -> 
 
     kit = kits.read(path, public_key)
     manifest = kit.manifest
-    found = f"{path}: {len(manifest.labels)} people, {kit.length / 1e6:.1f} MB, {manifest.precision}, {kit.sha256[:12]}"
+    series = f" of series {manifest.series}" if manifest.series else ""
+    found = f"{path}: version {manifest.kit_version}{series}, {len(manifest.labels)} people, {kit.length / 1e6:.1f} MB"
+    found += f", {manifest.precision}, {kit.sha256[:12]}"
     yield Check(name="kit", state="ok", found=found)
     yield {
         "valid": Check(name="signature", state="ok", found="valid"),
@@ -415,13 +417,9 @@ def check_kit(path: Path, public_key: bytes | None = None, threads: int = 1) -> 
         yield Check(name="permissions", state="warn", found=f"{mode & 0o777:o}: not private", advice=advice)
     else:
         yield Check(name="permissions", state="ok", found=f"{mode & 0o777:o}")
-    if manifest.thresholds.provisional:
-        advice = "Try the door with people who are not in the kit before you trust it."
-        yield Check(name="thresholds", state="warn", found="provisional: set without having seen strangers", advice=advice)
-    else:
-        limits = manifest.thresholds
-        found = f"set for {limits.fpir:.1%} of strangers' faces, measured on {limits.strangers}"
-        yield Check(name="thresholds", state="ok", found=found)
+    limits = manifest.thresholds
+    advice = "Try the door with people who are not in the kit before you trust it." if limits.provisional else ""
+    yield Check(name="thresholds", state="warn" if limits.provisional else "ok", found=limits.sentence, advice=advice)
     if kit.detector is None:
         advice = "Build the kit with --detector yunet."
         yield Check(name="detector", state="warn", found="none in the kit: OpenCV 4 has an older one", advice=advice)

@@ -14,6 +14,8 @@ and at the door
 39 a sink that cannot work here    40 an audit log that cannot be opened or written    41 one that is damaged
 42 one whose chain is broken, or whose end is missing    43 a service that cannot be installed
 44 a kit that is not newer than the one in force    45 a kit of another series    46 a kit that fails its self-test
+and on the workstation
+47 a cluster that cannot be worked with
 """
 
 from __future__ import annotations
@@ -221,3 +223,9 @@ class TooFewPhotosError(EdgeError):
     """Too few usable photos to enrol a person."""
 
     exit_code = 36
+
+
+class ClusterError(EdgeError):
+    """A Dask cluster that is not there, or that cannot compute what is asked."""
+
+    exit_code = 47

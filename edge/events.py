@@ -48,11 +48,12 @@ class Event:
     event_id: str
     """Unlike any other: a receiver that has seen it before must not act again."""
     kind: str
-    """start, camera, kit, decision or stop."""
+    """start, camera, kit, challenge, decision or stop."""
     outcome: str | None
-    """Of a decision: granted or denied. Of the camera: lost or back. Of a kit: installed, refused or rolled back."""
+    """Of a decision: granted or denied. Of the camera: lost or back. Of a kit: installed, refused or rolled back. Of a
+    challenge: left, right or down, which is what the visitor is asked to do."""
     reason: str | None
-    """Why, in a few words."""
+    """Why, in a few words. Of a challenge: the sentence to say or show."""
     label: str | None
     """The person, or None where nobody was recognised."""
     confidence: float | None
@@ -111,14 +112,15 @@ def notice(
     utc: datetime,
     outcome: str | None = None,
     reason: str | None = None,
+    visit: int | None = None,
     camera: str = "",
     kit_sha256: str = "",
 ) -> Event:
-    """An event that is no decision: start, stop, the camera lost and back, or what became of a new kit."""
+    """An event that is no decision: start, stop, the camera lost and back, what became of a new kit, a challenge."""
     nothing: dict[str, Any] = dict.fromkeys(
-        ("label", "confidence", "threshold", "margin", "frames", "visit", "seconds_from_first_sight", "seconds_from_capture")
+        ("label", "confidence", "threshold", "margin", "frames", "seconds_from_first_sight", "seconds_from_capture")
     )
-    return Event(**_envelope(kind, now, utc, camera, kit_sha256), outcome=outcome, reason=reason, **nothing)
+    return Event(**_envelope(kind, now, utc, camera, kit_sha256), outcome=outcome, reason=reason, visit=visit, **nothing)
 
 
 def _envelope(kind: str, now: float, utc: datetime, camera: str, kit_sha256: str) -> dict[str, Any]:
@@ -248,6 +250,8 @@ class ForPeople:
         if event.kind == "kit":
             outcome = self._colour(event.outcome or "", "32" if event.outcome == "installed" else "31")
             return f"kit {outcome}" + (f": {reason}" if reason else "")
+        if event.kind == "challenge":
+            return self._colour(reason, "36")
         if event.kind == "start":
             return f"watching {printable(event.camera) or 'the camera'}" + (f" with kit {event.kit}" if event.kit else "")
         return "stopped" + (f": {reason}" if reason else "")

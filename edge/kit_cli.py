@@ -12,6 +12,7 @@ from edge import console, kit_store, selftest
 from edge import settings as configuration
 from edge.errors import KitError
 from edge.kit_store import Store
+from edge.manifest import Thresholds
 from edge.recognize import Recognizer
 
 SCHEMA = 1
@@ -30,7 +31,10 @@ app = typer.Typer(no_args_is_help=True, help="See which kit is in force at the t
 @app.command()
 def status(kit: KitOption = None, settings: SettingsOption = None) -> None:
     """The kits in force, before, and dropped in place, as one JSON object."""
-    typer.echo(json.dumps({"schema": SCHEMA, **_store(kit, settings).status()}))
+    found = _store(kit, settings).status()
+    typer.echo(json.dumps({"schema": SCHEMA, **found}))
+    if "thresholds" in (found["current"] or {}):
+        console.say(Thresholds(**found["current"]["thresholds"]).sentence)
 
 
 @app.command()

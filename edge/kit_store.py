@@ -308,6 +308,7 @@ def facts(kit: Kit) -> dict[str, Any]:
         "version": manifest.kit_version,
         "series": manifest.series,
         "people": len(manifest.labels),
+        "thresholds": asdict(manifest.thresholds),
         "bytes": kit.length,
         "signature": kit.signature,
     }

@@ -36,6 +36,17 @@ class Thresholds:
     strangers: int = 0
     """Photos of strangers that it was measured on."""
 
+    @property
+    def sentence(self) -> str:
+        """For people: what a name takes, and how many strangers reach it."""
+        takes = f"A name takes a confidence of {self.confidence:g}"
+        if self.provisional:
+            return f"{takes}, which was set without having seen strangers: how many reach it is not known."
+        return (
+            f"{takes}; of strangers' photos at most {100 * self.fpir:.3g} % reach it, as far as {self.strangers} of them tell "
+            f"(95 % interval {100 * self.fpir_low:.2g} to {100 * self.fpir_high:.2g} %)."
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:

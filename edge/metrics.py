@@ -138,6 +138,11 @@ class Metrics:
         for outcome in ("granted", "denied"):
             decisions.add_metric([outcome], counters[outcome])
         yield decisions
+        if "met" in counters:
+            challenges = core.CounterMetricFamily("edge_challenges", "Challenges to visitors.", labels=["outcome"])
+            for outcome in ("met", "not met"):
+                challenges.add_metric([outcome], counters[outcome])
+            yield challenges
         losses = core.CounterMetricFamily("edge_sink_losses", "Events that did not reach a receiver.", labels=["sink", "how"])
         for sink, numbers in health.get("sinks", {}).items():
             for how, number in numbers.items():

@@ -37,6 +37,7 @@ RECOGNIZER_OPERATORS = frozenset(
         "Sqrt",
         "Sub",
         "TopK",
+        "Transpose",
     ]
 )
 # What an embedding model in front of the recogniser may use beside those: SFace, MobileFaceNet, the ResNets of ArcFace.

@@ -77,7 +77,7 @@ class Preview:
     """Serves the page at `address` between start() and close(). It is a sink for events, too.
 
     `health` is asked by the server's threads. What it returns is added to, or replaces, what the preview knows itself:
-    camera_up, camera, error, kit, fps, frame_age_seconds, frames, counters (a mapping of names to numbers).
+    camera_up, camera, error, kit, strangers, fps, frame_age_seconds, frames, counters (a mapping of names to numbers).
     """
 
     def __init__(self, address: str, health: Callable[[], Mapping[str, Any]] = dict) -> None:
@@ -153,6 +153,7 @@ class Preview:
             "camera": "",
             "error": "",
             "kit": "",
+            "strangers": "",
             "fps": round(self._fps, 1),
             "frame_age_seconds": None if age is None else round(age, 3),
             "frames": self._frames,

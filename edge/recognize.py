@@ -21,7 +21,7 @@ from edge.kit import Kit
 from edge.manifest import NO_ALIGNMENT
 from edge.preprocess import BLANK, align
 from edge.quality import Quality, QualityLimits, assess
-from edge.runtime import session
+from edge.runtime import gains_by_packing, session
 
 OUTPUTS = ("scores", "label", "confidence", "margin", "code_norm", "residual")
 
@@ -92,7 +92,7 @@ class Recognizer:
         """
         self._stage = stage
         self.kit, self.threads, self.min_face, self.limits = kit, threads, min_face, limits or QualityLimits()
-        pack = kit.manifest.coding.get("kind") != "l1"
+        pack = gains_by_packing(kit.manifest.coding.get("kind", ""))
         self._session = session(kit.recognizer, kits.RECOGNIZER, threads=threads, pack=pack)
         _refuse_other_shapes(self._session, kit)
 

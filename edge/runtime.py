@@ -18,11 +18,17 @@ def onnxruntime() -> Any:
     return ort
 
 
+def gains_by_packing(coding: str) -> bool:
+    """Whether a graph with this kind of coding reads each matrix about once. Where every iteration has a node that reads the
+    same one, its copies take many times the memory and fall out of the cache: l1 is half as quick again without them.
+    """
+    return coding not in ("l1", "src", "lrrs")
+
+
 def session(graph: bytes, name: str, *, threads: int = 1, pack: bool = True) -> Any:
     """An InferenceSession for a graph that edge.onnx_guard has passed.
 
-    `pack` rearranges each matrix for quicker products, with a copy for each way it is read in. One that is read both ways, as
-    by l1, then takes twice the memory and falls out of the cache: measured, half as quick again without.
+    `pack` rearranges each matrix for quicker products, with a copy for each node that reads it (see `gains_by_packing`).
     """
     ort = onnxruntime()
     options = ort.SessionOptions()

@@ -31,6 +31,7 @@ from edge.doorlist import DoorList
 from edge.errors import EdgeError, ParameterError, SettingsError
 from edge.events import printable
 from edge.files import read_bytes
+from edge.liveness import LivenessSettings
 from edge.metrics import MetricsSettings
 from edge.preview import parse_address
 from edge.quality import QualityLimits
@@ -149,6 +150,7 @@ class Settings:
     door: DoorSettings = field(default_factory=DoorSettings)
     visits: VisitRules = field(default_factory=VisitRules)
     quality: QualityLimits = field(default_factory=QualityLimits)
+    liveness: LivenessSettings = field(default_factory=LivenessSettings)
     events: EventSettings = field(default_factory=EventSettings)
     preview: PreviewSettings = field(default_factory=PreviewSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)

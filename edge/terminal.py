@@ -14,6 +14,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import cv2
+
 from edge.annotate import Mark, View
 from edge.camera import Camera, Frame
 from edge.decide import STALE, Decision, Door
@@ -21,6 +23,7 @@ from edge.detect import Face
 from edge.doorlist import DoorList
 from edge.events import Event, Sink, StreamClosed, deliver, event_from, notice
 from edge.kit_watch import Change
+from edge.liveness import NOT_MET, PROMPTS, LivenessSettings, relief, surface
 from edge.recognize import Recognition, Recognizer, Stage, untimed
 from edge.track import Sighting, Tracker, VisitRules
 
@@ -45,6 +48,7 @@ class Terminal:
         *,
         door_list: DoorList | None = None,
         rules: VisitRules | None = None,
+        liveness: LivenessSettings | None = None,
         sinks: Sequence[Sink] = (),
         viewers: Sequence[Callable[[View], None]] = (),
         max_fps: float = math.inf,
@@ -69,7 +73,12 @@ class Terminal:
         self._up = True
         self._tracker = Tracker(self._rules)
         manifest = recognizer.kit.manifest
-        self._door = Door(manifest.labels, manifest.thresholds.confidence, rules=self._rules, allows=self._refusal)
+        self._liveness = liveness or LivenessSettings()
+        if self._liveness.challenge:
+            self.counters.update({"met": 0, "not met": 0})
+        self._door = Door(
+            manifest.labels, manifest.thresholds.confidence, rules=self._rules, allows=self._refusal, liveness=self._liveness
+        )
 
     def run(self, stop: threading.Event | None = None) -> None:
         """Until the recording ends, `stop` is set, or nobody reads the events any more."""
@@ -105,6 +114,7 @@ class Terminal:
             "frame_age_seconds": round(age, 3) if age >= 0 else None,
             "error": camera.error,
             "kit": self.recognizer.kit.sha256[:12],
+            "strangers": self.recognizer.kit.manifest.thresholds.sentence,
             "counters": {
                 **self.counters,
                 "dropped": camera.dropped,
@@ -162,7 +172,9 @@ class Terminal:
         with self._stage("decide"):
             boxes, labels = [face.box_xyxy for _, face in found], [seen.label for seen, _ in found]
             visits = self._tracker.update(frame.captured, boxes, labels)
-            sightings = [(visit, _sighting(seen, frame)) for visit, (seen, _) in zip(visits, found, strict=True)]
+            sightings = [(visit, self._sighting(*pair, frame)) for visit, pair in zip(visits, found, strict=True)]
+            if len(sightings) > 1:
+                sightings = [(visit, replace(sighting, is_alone=False)) for visit, sighting in sightings]
             told = self._step(sightings, frame.captured)
         if self._viewers:
             view = View(frame=frame, marks=[self._mark(*pair, visit) for visit, pair in zip(visits, found, strict=True)])
@@ -181,6 +193,8 @@ class Terminal:
             seen={visit: sighting for visit, sighting in seen if visit is not None},
             gone=self._tracker.gone(now),
         )
+        for visit, prompt in self._door.asked():
+            self._notice("challenge", outcome=prompt, reason=PROMPTS[prompt], visit=visit)
         return [self._tell(decision, when) for decision in decisions]
 
     def _refusal(self, label: str, when: datetime) -> str | None:
@@ -199,6 +213,8 @@ class Terminal:
         if decision.outcome == "granted" and now - decision.captured > self._rules.max_age_seconds:
             decision = replace(decision, outcome="denied", reason=STALE)  # a sink took its time over somebody else
         self.counters[decision.outcome] += 1
+        if self._liveness.challenge and (decision.outcome == "granted" or decision.reason.startswith(NOT_MET)):
+            self.counters["met" if decision.outcome == "granted" else "not met"] += 1
         return self._deliver(event_from(decision, now=now, **self._about(when)))
 
     def _notice(self, kind: str, **words: Any) -> None:
@@ -214,6 +230,21 @@ class Terminal:
     def _about(self, when: datetime) -> dict[str, Any]:
         return {"utc": when, "camera": self.camera.name, "kit_sha256": self.recognizer.kit.sha256}
 
+    def _sighting(self, seen: Recognition, face: Face, frame: Frame) -> Sighting:
+        sighting = Sighting(
+            captured=frame.captured,
+            label=seen.label,
+            confidence=seen.confidence,
+            margin=seen.margin,
+            quality=None if seen.quality is None else seen.quality.reason,
+            scores=seen.scores,
+            relief=relief(face.landmarks),
+        )
+        if not self._liveness.screen:
+            return sighting
+        grey: Any = cv2.cvtColor(frame.image, cv2.COLOR_BGR2GRAY)
+        return replace(sighting, surface=surface(grey, face.box_xyxy))
+
     def _mark(self, seen: Recognition, face: Face, visit: int | None) -> Mark:
         place: dict[str, Any] = {"box_xyxy": face.box_xyxy, "landmarks": face.landmarks}
         decision = None if visit is None else self._door.decision(visit)
@@ -221,21 +252,12 @@ class Terminal:
             granted = decision.outcome == "granted"
             detail = decision.outcome if granted else decision.reason
             return Mark(text=decision.label or "", detail=detail, colour=decision.outcome, **place)
+        prompt = None if visit is None else self._door.prompt(visit)
+        if prompt is not None:
+            return Mark(text=PROMPTS[prompt], colour="watching", **place)
         if seen.quality is not None and seen.quality.reason is not None:
             return Mark(detail=seen.reason, colour="refused", **place)
         return Mark(detail=f"{seen.confidence:.2f} of {seen.threshold:.2f}", colour="watching", **place)
-
-
-def _sighting(recognition: Recognition, frame: Frame) -> Sighting:
-    quality = None if recognition.quality is None else recognition.quality.reason
-    return Sighting(
-        captured=frame.captured,
-        label=recognition.label,
-        confidence=recognition.confidence,
-        margin=recognition.margin,
-        quality=quality,
-        scores=recognition.scores,
-    )
 
 
 def run_until_signal(terminal: Terminal) -> int | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 
 from edge.errors import ParameterError
+from edge.liveness import Relief, Surface
 
 Box = tuple[float, float, float, float]
 
@@ -82,6 +83,12 @@ class Sighting:
     """Why the face is not good enough to be looked at, or None."""
     scores: tuple[float, ...] | None = None
     """The scores of all people in the kit, at unit length, or None where there are none."""
+    relief: Relief | None = None
+    """How the face stands out, for a challenge."""
+    is_alone: bool = True
+    """Whether there is no other face in the frame."""
+    surface: Surface | None = None
+    """What the face may be on, where that is looked at."""
 
     def is_sound(self, labels: Sequence[str], threshold: float) -> bool:
         """Whether the numbers are numbers and fit together. A kit's own output does; anything else is no evidence."""

@@ -12,6 +12,7 @@ from edge import kit as kits
 from edge.errors import PrecisionLossError, UsageError
 from edge.manifest import Thresholds
 from export import calibrate, graph
+from export.baselines import BaselineFactors
 from export.calibrate import Choice
 from export.graph import Factors, Precision
 from export.kit import bundle
@@ -123,14 +124,14 @@ def build(
     )
 
 
-def factorise(model: Model) -> Factors:
+def factorise(model: Model) -> Factors | BaselineFactors:
     """Factors of a model that a device can use. One thread, so that the same model gives the same bits on one machine."""
     if model.coding.kind == "batch":
         raise UsageError(
             f"A device codes one face at a time, and cannot use the coding {model.coding.kind}.", "Train with l1 or l21."
         )
     with threadpool_limits(1):
-        return Factors.of(model)
+        return graph.factors_of(model)
 
 
 def bare(model: Model, precision: Precision, iterations: int | None) -> bytes:
@@ -139,7 +140,7 @@ def bare(model: Model, precision: Precision, iterations: int | None) -> bytes:
     return graph.build(factorise(model), model.spec, coding, precision)
 
 
-def _timings(model: Model, factors: Factors, choice: Choice, precision: Precision) -> dict[int, float]:
+def _timings(model: Model, factors: Factors | BaselineFactors, choice: Choice, precision: Precision) -> dict[int, float]:
     chosen, last = choice.coding.iterations, len(choice.rows)
     shown = sorted({k for k in (1, 2, 4, 8, 12, 20, chosen - 1, chosen, chosen + 1) if 1 <= k <= last})
     codings = [replace(choice.coding, iterations=k) for k in shown]
@@ -164,6 +165,7 @@ def facts(kit: kits.Kit) -> dict[str, Any]:
         "coding": dict(manifest.coding),
         "precision": manifest.precision,
         "thresholds": asdict(manifest.thresholds),
+        "strangers": manifest.thresholds.sentence,
         "model": dict(manifest.model),
         "calibration": dict(manifest.calibration),
         "signature": kit.signature,

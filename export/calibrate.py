@@ -18,7 +18,8 @@ import numpy as np
 
 from edge.errors import GalleryError
 from edge.manifest import Thresholds
-from edge.runtime import session
+from edge.runtime import gains_by_packing, session
+from export.baselines import BaselineFactors
 from export.graph import Factors
 from trainer.augment import harden
 from trainer.backbone import features
@@ -64,7 +65,8 @@ class Row:
 class Choice:
     """A number of iterations, and why."""
 
-    coding: Coding
+    coding: Any
+    """The model's, with that number."""
     rows: tuple[Row, ...]
     """For 1, 2, 3... iterations."""
     faces: int
@@ -117,7 +119,11 @@ def together(*faces: Faces) -> Faces:
 
 
 def choose(
-    model: Model, factors: Factors, faces: Faces, iterations: int | None = None, report: Callable[[str], None] = lambda _: None
+    model: Model,
+    factors: Factors | BaselineFactors,
+    faces: Faces,
+    iterations: int | None = None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Choice:
     """The smallest number of iterations of the trainer's own coder at which at least 99.5 % of the faces keep the label of the
     converged coder, 99.5 % would keep that of the trainer's with room to spare, and accuracy moves by less than 0.1 points.
@@ -152,8 +158,10 @@ def choose(
     )
 
 
-def converged(coding: Coding) -> Coding:
+def converged(coding: Any) -> Any:
     """The reference. For l1 with a third of the iterations of Coding.converged, and (measured on AR) nearer to the limit."""
+    if not isinstance(coding, Coding):
+        return coding.converged()
     if coding.kind == "l21":
         return coding.converged()
     return replace(coding, mu0=20.0, rho=1.02, relaxation=1.8, iterations=120)
@@ -163,9 +171,9 @@ def _unit(scores: Array) -> Array:
     return scores / np.maximum(np.linalg.norm(scores, axis=0), np.finfo(scores.dtype).tiny)
 
 
-def microseconds(graph: bytes, coding: Coding, crop: Array, seconds: float = 0.2) -> float:
+def microseconds(graph: bytes, coding: Any, crop: Array, seconds: float = 0.2) -> float:
     """Median time of one face, with 1 thread, as on the device."""
-    run = session(graph, "the graph", pack=coding.kind != "l1")
+    run = session(graph, "the graph", pack=gains_by_packing(coding.kind))
     feeds = {"crops": crop[None]}
     taken: list[float] = []
     while sum(taken) < seconds or len(taken) < 20:
@@ -233,7 +241,7 @@ def non_faces(size: tuple[int, int], number: int = 100, seed: int = 0) -> Array:
 
 def _outputs(graph: bytes, crops: Array, *names: str) -> Any:
     """Outputs of a graph for many crops, a few at a time."""
-    run = session(graph, "the graph")
+    run = session(graph, "the graph", pack=False)
     chunks = [run.run(names, {"crops": crops[i : i + 64]}) for i in range(0, len(crops), 64)]
     columns = [np.concatenate(column) for column in zip(*chunks, strict=True)]
     return columns if len(names) > 1 else columns[0]

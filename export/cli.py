@@ -168,14 +168,8 @@ def _account(built: Built, output: Path, precision: str) -> list[str]:
     largest = max(parity.score_difference for parity in built.parities)
     faces = sum(parity.number for parity in built.parities)
     lines.append(f"Graph and NumPy: the same labels on {faces} crops, scores within {largest:.1e}.")
-    limits = built.thresholds
-    strangers = (
-        "provisional, set without strangers"
-        if limits.provisional
-        else f"for {limits.fpir:.2%} of strangers' photos at most; measured: {limits.fpir_low:.2%} to {limits.fpir_high:.2%}"
-    )
     lines.append(
-        f"Thresholds ({strangers}): confidence {limits.confidence:g}, residual {limits.residual:g}; "
+        f"{built.thresholds.sentence} Of a face at most {built.thresholds.residual:g} may stay unexplained. "
         f"{built.passed['faces_passed']:.1%} of the calibration faces pass, none of {built.passed['non_faces']} noises."
     )
     signed = {"none": "not signed", "unchecked": "signed"}[kit.signature]

@@ -5,35 +5,32 @@
 The arithmetic is that of edge.preprocess.features and trainer.coding, and the NumPy line stands above the nodes it becomes;
 faces are rows here, so that a product reads U as it is stored. Folded: D = U diag(s) V', V into the classifier (B = WV), the
 kernels of blur and Sobel, and the penalty schedule. `l21` reads U once, `l1` with K iterations 2K - 1 times. Where
-an embedding model takes the place of the features, its nodes do so in the graph.
-
-Weights may be stored in fewer bits. They are widened by nodes that read constants only, which the runtime evaluates once,
-while it loads the graph: fewer bits make the file smaller, never the arithmetic coarser.
+an embedding model takes the place of the features, its nodes do so in the graph, and where the model is one of a baseline,
+those of export.baselines take the place of the coder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edge.preprocess import BLANK, FeatureSpec, direction_vectors
+from export.baselines import BaselineFactors
+from export.nodes import EPS, TINY, Graph, Stored
+from export.nodes import OPSET as OPSET
+from export.nodes import PRECISIONS as PRECISIONS
+from export.nodes import Precision as Precision
 from trainer.backbone import CHANNELS, EMBEDDING, Backbone, Spec, prepared
-from trainer.coding import ROUNDING, Coder, Coding, code_by_factors
+from trainer.coding import ROUNDING, Coder, Coding, code_by_factors, project
 from trainer.model import Model
 from trainer.parts import FAINT, fuse, unit_part
 from trainer.prox import Array
 
-Precision = Literal["fp32", "fp16", "int8"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-OPSET = 13  # old enough for every onnxruntime of the range in pyproject.toml
-IR_VERSION = 7
 CONTRAST = 8.0  # grey levels between the darkest and the brightest pixel that a face exceeds in any light
-TINY, EPS = (float(value) for value in (np.finfo(np.float32).tiny, np.finfo(np.float32).eps))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,8 +51,13 @@ class Factors:
     parts: tuple[Factors, ...] = ()
     """Those of the parts of the face (trainer.parts)."""
 
+    @property
+    def people(self) -> int:
+        return len(self.B)
+
     @classmethod
     def of(cls, model: Model) -> Factors:
+        assert isinstance(model.coder, Coder)
         parts = zip(model.part_coders, model.W_parts, strict=True)
         return cls._of(model.coder, model.W, parts=tuple(cls._of(coder, W, rows=rows) for (rows, coder), W in parts))
 
@@ -67,22 +69,24 @@ class Factors:
     @classmethod
     def stored_in(cls, graph: bytes) -> Factors:
         """Read back from a graph that `build` made, as wide as the runtime will make them."""
-        tensors = {t.name: numpy_helper.to_array(t) for t in onnx.load_model_from_string(graph).graph.initializer}
-
-        def widened(name: str) -> Array:
-            if f"{name}_int8" in tensors:
-                return tensors[f"{name}_int8"].astype(np.float32) * tensors[f"{name}_scale"]
-            return tensors[f"{name}_fp16" if f"{name}_fp16" in tensors else name].astype(np.float32)
+        stored = Stored(graph)
 
         def factors(prefix: str, **more: Any) -> Factors:
-            return cls(U=widened(f"{prefix}U"), s=tensors[f"{prefix}s"].ravel(), B=widened(f"{prefix}B"), **more)
+            return cls(U=stored[f"{prefix}U"], s=stored[f"{prefix}s"].ravel(), B=stored[f"{prefix}B"], **more)
 
-        prefixes = [name.removesuffix("rows") for name in tensors if name.endswith("/rows")]
-        return factors("", parts=tuple(factors(prefix, rows=tensors[f"{prefix}rows"]) for prefix in prefixes))
+        prefixes = [name.removesuffix("rows") for name in stored.tensors if name.endswith("/rows")]
+        return factors("", parts=tuple(factors(prefix, rows=stored.tensors[f"{prefix}rows"]) for prefix in prefixes))
 
     def scores(self, X: Array, coding: Coding) -> Array:
         """(C,n) of X (d,n): what the graph computes, in NumPy."""
         return self.steps(X, coding, first=coding.iterations)[-1]
+
+    def sizes(self, X: Array, coding: Coding) -> tuple[Array, Array]:
+        """code_norm and residual (n,) of X (d,n)."""
+        w = code_by_factors(self.U, self.s, X, coding)
+        c, outside = project(self.U, self.s, X)
+        error = c - self.s[:, None] * w
+        return np.linalg.norm(w, axis=0), np.sqrt(outside + np.sum(error * error, axis=0))
 
     def steps(self, X: Array, coding: Coding, first: int = 1) -> list[Array]:
         """The scores after `first`, first + 1... iterations."""
@@ -108,11 +112,41 @@ def front(graph: bytes) -> bytes:
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def build(factors: Factors, spec: Spec, coding: Coding, precision: Precision = "fp32") -> bytes:
+def factors_of(model: Model) -> Factors | BaselineFactors:
+    """What the device needs of a model."""
+    return Factors.of(model) if isinstance(model.coding, Coding) else BaselineFactors.of(model)
+
+
+def stored_in(graph: bytes, coding: Any) -> Factors | BaselineFactors:
+    """The same, read back from a graph that `build` made for this coding."""
+    return Factors.stored_in(graph) if isinstance(coding, Coding) else BaselineFactors.stored_in(graph)
+
+
+def build(factors: Factors | BaselineFactors, spec: Spec, coding: Any, precision: Precision = "fp32") -> bytes:
     """The graph, serialised. The same arguments give the same bytes."""
-    g = _Graph()
+    g = Graph()
     _images(g, spec)
     x = _vectors(g, spec, precision) if isinstance(spec, Backbone) else _features(g, spec)
+    if isinstance(factors, Factors):
+        _scored(g, x, factors, coding, precision)
+    else:
+        factors.write(g, x, coding, precision)
+
+    # top, second = two largest of scores;  label = argmax(scores)
+    g("TopK", ["scores", g.constant("two", np.array([2], np.int64))], ["top_scores", "top_labels"], axis=1)
+    first, second = (g.constant(name, np.array(i, np.int64)) for i, name in enumerate(("first", "second")))
+    g("Gather", ["top_labels", first], "label", axis=1)
+    top, runner_up = (g("Gather", ["top_scores", i], f"{i}_score", axis=1) for i in (first, second))
+    # certainty = visible / maximum(norm(scores), BLANK);  confidence = top * certainty;  margin = (top - second) * certainty
+    norm = g("Max", [g("ReduceL2", ["scores"], "scores_norm", axes=[1], keepdims=0), g.scalar("blank", BLANK)], "norm")
+    certainty = g("Div", [_visible(g, "images"), norm], "certainty")
+    g("Mul", [top, certainty], "confidence")
+    g("Mul", [g("Sub", [top, runner_up], "lead"), certainty], "margin")
+    return g.model(spec, factors.people)
+
+
+def _scored(g: Graph, x: str, factors: Factors, coding: Coding, precision: Precision) -> None:
+    """scores (N,C), code_norm and residual (N,) of x."""
     c, outside, w = _coded(g, x, factors, coding, precision)
     s = "s"
 
@@ -128,20 +162,9 @@ def build(factors: Factors, spec: Spec, coding: Coding, precision: Precision = "
         _fused(g, [g("Gemm", [w, "B"], "whole_scores", transB=1), *_scores_of_parts(g, x, factors, coding, precision)])
     else:
         g("Gemm", [w, "B"], "scores", transB=1)
-    # top, second = two largest of scores;  label = argmax(scores)
-    g("TopK", ["scores", g.constant("two", np.array([2], np.int64))], ["top_scores", "top_labels"], axis=1)
-    first, second = (g.constant(name, np.array(i, np.int64)) for i, name in enumerate(("first", "second")))
-    g("Gather", ["top_labels", first], "label", axis=1)
-    top, runner_up = (g("Gather", ["top_scores", i], f"{i}_score", axis=1) for i in (first, second))
-    # certainty = visible / maximum(norm(scores), BLANK);  confidence = top * certainty;  margin = (top - second) * certainty
-    norm = g("Max", [g("ReduceL2", ["scores"], "scores_norm", axes=[1], keepdims=0), g.scalar("blank", BLANK)], "norm")
-    certainty = g("Div", [_visible(g, "images"), norm], "certainty")
-    g("Mul", [top, certainty], "confidence")
-    g("Mul", [g("Sub", [top, runner_up], "lead"), certainty], "margin")
-    return g.model(spec, len(factors.B))
 
 
-def _coded(g: _Graph, x: str, factors: Factors, coding: Coding, precision: Precision) -> tuple[str, str, str]:
+def _coded(g: Graph, x: str, factors: Factors, coding: Coding, precision: Precision) -> tuple[str, str, str]:
     """c (N,r), outside (N,1) and w (N,r): trainer.coding.code_by_factors."""
     g.weight("U", factors.U, precision)
     g.weight("B", factors.B, precision)
@@ -151,7 +174,7 @@ def _coded(g: _Graph, x: str, factors: Factors, coding: Coding, precision: Preci
     return c, outside, w
 
 
-def _scores_of_parts(g: _Graph, x: str, factors: Factors, coding: Coding, precision: Precision) -> list[str]:
+def _scores_of_parts(g: Graph, x: str, factors: Factors, coding: Coding, precision: Precision) -> list[str]:
     """(N,C) of each part."""
     scores = []
     for number, part in enumerate(factors.parts, start=1):
@@ -166,7 +189,7 @@ def _scores_of_parts(g: _Graph, x: str, factors: Factors, coding: Coding, precis
     return scores
 
 
-def _fused(g: _Graph, scores: list[str]) -> None:
+def _fused(g: Graph, scores: list[str]) -> None:
     """scores (N,C): trainer.parts.fuse."""
     weighted = []
     for number, part in enumerate(scores):
@@ -178,7 +201,7 @@ def _fused(g: _Graph, scores: list[str]) -> None:
     g("Mean", weighted, "scores")
 
 
-def _visible(g: _Graph, images: str) -> str:
+def _visible(g: Graph, images: str) -> str:
     """(N,) 1 where a crop shows anything at all: even grey has features too, if pixels count, and so a top score."""
     # visible = images.max() - images.min() > CONTRAST
     brightest, darkest = (
@@ -188,13 +211,13 @@ def _visible(g: _Graph, images: str) -> str:
     return g("Cast", [visible], "visible", to=TensorProto.FLOAT)
 
 
-def _images(g: _Graph, spec: Spec) -> None:
+def _images(g: Graph, spec: Spec) -> None:
     images = g("Cast", ["crops"], "crops_float", to=TensorProto.FLOAT)
     shape = g.constant("image_shape", np.array([-1, 1, spec.height, spec.width], np.int64))
     g("Reshape", [images, shape], "images")
 
 
-def _vectors(g: _Graph, spec: Backbone, precision: Precision) -> str:
+def _vectors(g: Graph, spec: Backbone, precision: Precision) -> str:
     """x (N,d): trainer.backbone.Backbone.vectors."""
     # channels = (images - mean) * scale, three times
     centred = g("Sub", ["images", g.scalar("mean", spec.mean)], "centred")
@@ -218,7 +241,7 @@ def _vectors(g: _Graph, spec: Backbone, precision: Precision) -> str:
     return g("Concat", parts, "x", axis=1)
 
 
-def _features(g: _Graph, spec: FeatureSpec, name: str = "x") -> str:
+def _features(g: Graph, spec: FeatureSpec, name: str = "x") -> str:
     """(N,d), called `name`: edge.preprocess.features of the images."""
     images, parts = "images", []
     if spec.kind != "gradient":
@@ -239,7 +262,7 @@ def _features(g: _Graph, spec: FeatureSpec, name: str = "x") -> str:
     return g("Concat", scaled, name, axis=1)
 
 
-def _directions(g: _Graph, images: str, spec: FeatureSpec) -> str:
+def _directions(g: Graph, images: str, spec: FeatureSpec) -> str:
     along, across = spec.slope_kernels
     radius = len(along) // 2
     # padded = pad(images, radius, mode="edge")
@@ -259,7 +282,7 @@ def _directions(g: _Graph, images: str, spec: FeatureSpec) -> str:
     return g("Mul", [positive, positive], "directions")
 
 
-def _cells(g: _Graph, channels: str, count: int, cell: int, spec: FeatureSpec, name: str) -> str:
+def _cells(g: Graph, channels: str, count: int, cell: int, spec: FeatureSpec, name: str) -> str:
     """Means over square cells, flattened."""
     if cell > 1:
         channels = g("AveragePool", [channels], f"{name}_cells", kernel_shape=[cell, cell], strides=[cell, cell])
@@ -267,7 +290,7 @@ def _cells(g: _Graph, channels: str, count: int, cell: int, spec: FeatureSpec, n
     return g("Reshape", [channels, g.constant(f"{name}_shape", np.array([-1, length], np.int64))], name)
 
 
-def _unit_scale(g: _Graph, rows: str) -> tuple[str, str]:
+def _unit_scale(g: Graph, rows: str) -> tuple[str, str]:
     """What brings rows to unit length, 0 for a blank one; and 1 where they are not blank."""
     blank = g.scalar("blank", BLANK)
     # present = length > BLANK;  scale = present / maximum(length, BLANK)
@@ -276,7 +299,7 @@ def _unit_scale(g: _Graph, rows: str) -> tuple[str, str]:
     return g("Div", [present, g("Max", [length, blank], f"{rows}_divisor")], f"{rows}_scale"), present
 
 
-def _project(g: _Graph, x: str, factors: Factors) -> tuple[str, str]:
+def _project(g: Graph, x: str, factors: Factors) -> tuple[str, str]:
     """c (N,r) and outside (N,1): trainer.coding.project."""
     # u = U[:, argmax(s)]
     column = g.constant("leading", np.array([np.argmax(factors.s)], np.int64))
@@ -293,7 +316,7 @@ def _project(g: _Graph, x: str, factors: Factors) -> tuple[str, str]:
     return g("Add", [c, g("Mul", [share, g("MatMul", [u_row, "U"], "Uu")], "share_Uu")], "c"), outside
 
 
-def _l21(g: _Graph, c: str, outside: str, s: str, factors: Factors, coding: Coding) -> str:
+def _l21(g: Graph, c: str, outside: str, s: str, factors: Factors, coding: Coding) -> str:
     """w (N,r): trainer.coding._l21."""
     s2 = factors.s[None] ** 2
     s_squared = g.constant("s_squared", s2)
@@ -316,7 +339,7 @@ def _l21(g: _Graph, c: str, outside: str, s: str, factors: Factors, coding: Codi
     return g("Div", [s_c, g("Add", [s_squared, f"tau_{coding.iterations}"], "ridge")], "w")
 
 
-def _l1(g: _Graph, x: str, c: str, s: str, factors: Factors, coding: Coding) -> str:
+def _l1(g: Graph, x: str, c: str, s: str, factors: Factors, coding: Coding) -> str:
     """w (N,r): trainer.coding._l1. Before the first iteration w, y2 and g are zero, and after the last only w is wanted."""
     a, ratio, last = coding.relaxation, 1 / coding.rho, coding.iterations - 1
     scale_array = 1 / (factors.s[None] ** 2 + 1)
@@ -367,69 +390,3 @@ def _l1(g: _Graph, x: str, c: str, s: str, factors: Factors, coding: Coding) -> 
             parts = [g("Mul", [whole, rest], f"{name}_of_rest"), g("Mul", [clipped, share], f"{name}_of_clipped")]
             g("Add", parts, name)
     return w
-
-
-class _Graph:
-    """Nodes and constants in the order in which they are written; a call adds a node and returns the name of its result."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.constants: dict[str, Array] = {}
-        self.opset = OPSET
-        self.prefix = ""  # of the names that are written; those that are read are looked for with it first
-        self.written: set[str] = set()
-
-    def __call__(self, operator: str, inputs: Sequence[str], output: str | list[str], **attributes: Any) -> str:
-        outputs = [self.prefix + name for name in ([output] if isinstance(output, str) else output)]
-        found = [self.prefix + name if self.prefix + name in self.written else name for name in inputs]
-        self.nodes.append(helper.make_node(operator, found, outputs, name=outputs[0], **attributes))
-        self.written.update(outputs)
-        return outputs[0]
-
-    def constant(self, name: str, value: Array) -> str:
-        name = self.prefix + name
-        self.constants[name] = np.ascontiguousarray(value) if value.ndim else value
-        self.written.add(name)
-        return name
-
-    def scalar(self, name: str, value: float) -> str:
-        return self.constant(name, np.array(value, np.float32))
-
-    def weight(self, name: str, value: Array, precision: Precision) -> None:
-        """A matrix, or kernels, in few bits, widened where the graph is loaded. int8 has one scale per row."""
-        if precision == "fp32":
-            self.constant(name, value)
-        elif precision == "fp16":
-            self("Cast", [self.constant(f"{name}_fp16", value.astype(np.float16))], name, to=TensorProto.FLOAT)
-        else:
-            others = tuple(range(1, value.ndim))
-            scale = np.maximum(np.abs(value).max(axis=others, keepdims=True) / 127, TINY).astype(np.float32)
-            levels = self.constant(f"{name}_int8", np.rint(value / scale).astype(np.int8))
-            wide = self("Cast", [levels], f"{name}_levels", to=TensorProto.FLOAT)
-            self("Mul", [wide, self.constant(f"{name}_scale", scale)], name)
-
-    def sum_squares(self, rows: str, name: str) -> str:
-        """(N,1). In onnxruntime ReduceSum is a hundred times as accurate as ReduceSumSquare, and no slower."""
-        axis = self.constant("axis_1", np.array([1], np.int64))
-        return self("ReduceSum", [self("Mul", [rows, rows], f"{rows}_squares"), axis], name, keepdims=1)
-
-    def model(self, spec: Spec, people: int) -> bytes:
-        column: dict[str, tuple[int, list[str | int]]] = {
-            name: (TensorProto.FLOAT, ["N"]) for name in ("confidence", "margin", "code_norm", "residual")
-        }
-        kinds: dict[str, tuple[int, list[str | int]]] = {
-            "scores": (TensorProto.FLOAT, ["N", people]),
-            "label": (TensorProto.INT64, ["N"]),
-            **column,
-        }
-        graph = helper.make_graph(
-            self.nodes,
-            "recognizer",
-            [helper.make_tensor_value_info("crops", TensorProto.UINT8, ["N", spec.height, spec.width])],
-            [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in kinds.items()],
-            [numpy_helper.from_array(value, name) for name, value in self.constants.items()],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], producer_name="lclrr-edge")
-        model.ir_version = IR_VERSION
-        onnx.checker.check_model(model, full_check=True)
-        return bytes(model.SerializeToString(deterministic=True))

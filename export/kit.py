@@ -17,9 +17,8 @@ from edge.keys import write_pair
 from edge.manifest import MAX_VERSION, Manifest, Thresholds
 from edge.recognize import OUTPUTS
 from edge.runtime import session
-from export.graph import Precision
+from export.nodes import Precision
 from trainer.backbone import SFACE, SFACE_LICENSE, Backbone
-from trainer.coding import Coding
 from trainer.detector import LICENSE as DETECTOR_LICENSE
 from trainer.detector import MIT
 from trainer.model import Model
@@ -33,7 +32,7 @@ def bundle(
     model: Model,
     graph: bytes,
     *,
-    coding: Coding,
+    coding: Any,
     precision: Precision,
     thresholds: Thresholds,
     calibration: Mapping[str, Any],
@@ -74,7 +73,7 @@ def bundle(
 
 
 def _selftest(graph: bytes, size: tuple[int, int]) -> dict[str, Any]:
-    run = session(graph, kits.RECOGNIZER).run
+    run = session(graph, kits.RECOGNIZER, pack=False).run
     return selftest.answers(lambda crops: dict(zip(OUTPUTS, run(OUTPUTS, {"crops": crops}), strict=True)), size)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +20,10 @@ from edge.preprocess import BLANK, FeatureSpec, features
 from edge.recognize import Recognizer
 from edge.runtime import session
 from export.calibrate import non_faces
-from export.graph import CONTRAST, Factors, front
+from export.graph import CONTRAST, front, stored_in
 from export.kit import fingerprint
 from trainer.backbone import EMBEDDING, KIND, stacked
-from trainer.coding import Coding, code_by_factors, project
+from trainer.baselines.coders import restored_coding
 from trainer.gallery import Gallery
 from trainer.model import Model
 from trainer.prox import Array
@@ -92,18 +93,16 @@ class Reference:
 
     def __init__(self, kit: Kit) -> None:
         try:
-            self.coding, self.factors = Coding(**kit.manifest.coding), Factors.stored_in(kit.recognizer)
+            self.coding = restored_coding(kit.manifest.coding)
+            self.factors = stored_in(kit.recognizer, self.coding)
             self._features = _features(kit)
         except (TypeError, ValueError, KeyError, StopIteration):
             raise KitError("The kit's manifest and graph do not fit together.", "Build the kit again.") from None
 
     def outputs(self, crops: Array) -> dict[str, Array]:
         x = self._features(crops).T
-        U, s = self.factors.U, self.factors.s
-        w = code_by_factors(U, s, x, self.coding)
-        c, outside = project(U, s, x)
-        error = c - s[:, None] * w
         scores = self.factors.scores(x, self.coding).T
+        code_norm, residual = self.factors.sizes(x, self.coding)
         top = np.sort(scores, axis=1)[:, ::-1]
         visible = np.ptp(crops.reshape(len(crops), -1).astype(np.float32), axis=1) > CONTRAST
         certainty = visible / np.maximum(np.linalg.norm(scores, axis=1), BLANK)
@@ -112,8 +111,8 @@ class Reference:
             "label": scores.argmax(axis=1),
             "confidence": top[:, 0] * certainty,
             "margin": (top[:, 0] - top[:, 1]) * certainty,
-            "code_norm": np.linalg.norm(w, axis=0),
-            "residual": np.sqrt(outside + np.sum(error * error, axis=0)),
+            "code_norm": code_norm,
+            "residual": residual,
         }
 
 
@@ -130,7 +129,7 @@ def _features(kit: Kit) -> Callable[[Array], Array]:
 class Unfolded:
     """The model as the trainer uses it, with the kit's number of iterations."""
 
-    def __init__(self, model: Model, coding: Coding) -> None:
+    def __init__(self, model: Model, coding: Any) -> None:
         self.model = replace(model, coding=coding)
 
     def outputs(self, crops: Array) -> dict[str, Array]:

@@ -9,6 +9,7 @@ their landmarks.
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from typing import Any
 import numpy as np
 import orl
 import peers
+from bench_peers import RECOGNIZERS
+from kept import Kept
 from threadpoolctl import threadpool_limits
 
 from edge.manifest import ARCFACE_ALIGNMENT
@@ -48,6 +51,8 @@ OURS: dict[str, dict[str, Any]] = {
 }
 COSINE = "SFace, nearest cosine"
 TIMED = "AR mixed"  # on the first split of this
+COST, ONCE = "cost", "none"
+"""What a face costs, among the tasks of a way; and the task that is the same in all splits (bench_spoiled)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +73,7 @@ class Task:
 
     name: str
     """The column of the table."""
+    split: int
     faces: str
     """The data set."""
     train: Array
@@ -86,21 +92,33 @@ class Answers:
     """More is surer."""
 
 
-def measure(data: Path, say: Callable[[str], None], splits: int = 5) -> dict[str, Any]:
+def measure(data: Path, say: Callable[[str], None], kept: Kept, *, splits: int = 1, cells: str = "") -> dict[str, Any]:
+    """Of `cells`, only those whose name holds that are measured; all that are kept are told."""
     sets, labels = faces(data, say)
     tasks = sorted(_tasks(labels, splits), key=lambda task: task.name != TIMED)
-    answers, facts = answered(sets, tasks, say, OURS)
-    rates: dict[str, dict[str, Any]] = {}
-    for way, given in answers.items():
-        found: dict[str, list[tuple[float, float]]] = {}
-        for task, answer in zip(tasks, given, strict=True):
-            found.setdefault(task.name, []).append(_rates(answer, task.people))
-        rates[way] = {name: np.mean(values, axis=0).round(2).tolist() for name, values in found.items()}
-    first = tasks[0]
-    facts[COSINE] = _sface_cost(len(first.train), say)
-    for way, parameters in OURS.items():
-        facts[way] = _cost(sets[first.faces], first, parameters, say)
-    return {"splits": splits, "rates": rates, "facts": facts}
+    fill("peers", sets, tasks, rates, kept, say, cells)
+    for way in (*OURS, COSINE):
+        name = f"peers/{way}/{COST}"
+        if name not in kept and cells in name:
+            say(f"{name} ...")
+            how = _sface_cost(len(tasks[0].train), say) if way == COSINE else _cost(sets["AR"], tasks[0], OURS[way], say)
+            kept.keep(name, how)
+    found = collected("peers", kept, splits)
+    return {"splits": splits, "rates": found, "facts": {way: kept.get(f"peers/{way}/{COST}", {}) for way in found}}
+
+
+def collected(part: str, kept: Kept, splits: int) -> dict[str, dict[str, Any]]:
+    """The means over the splits by way and task: all ways, and of tasks those of which every split was measured."""
+    means: dict[str, dict[str, Any]] = {way: {} for way in (*OURS, COSINE, *RECOGNIZERS)}
+    runs: dict[tuple[str, str], list[Any]] = {}
+    for key, value in kept.items():
+        names = key.split("/")
+        if names[0] == part and names[-1] != COST and int(names[3]) < splits:
+            runs.setdefault((names[1], names[2]), []).append(value)
+    for (way, task), values in runs.items():
+        if way in means and len(values) == (1 if task == ONCE else splits):
+            means[way][task] = np.mean(values, axis=0).tolist()
+    return means
 
 
 def faces(data: Path, say: Callable[[str], None]) -> tuple[dict[str, Faces], dict[str, Array]]:
@@ -144,43 +162,70 @@ def _tasks(labels: dict[str, Array], splits: int) -> Iterator[Task]:
             kinds = np.unique(np.concatenate([train, test]) % 13) if faces == "AR" else np.arange(13)
             strangers = np.flatnonzero(~np.isin(of, known) & np.isin(np.arange(len(of)) % 13, kinds))
             truth = np.concatenate([of[test[asked]], np.full(len(strangers), -1)])
-            yield Task(
-                name=name, faces=faces, train=train, labels=of[train], test=np.append(test[asked], strangers), people=truth
-            )
+            asked_about = np.append(test[asked], strangers)
+            yield Task(name=name, split=k, faces=faces, train=train, labels=of[train], test=asked_about, people=truth)
 
 
-def answered(
-    sets: dict[str, Faces], tasks: list[Task], say: Callable[[str], None], ours: dict[str, dict[str, Any]]
-) -> tuple[dict[str, list[Answers]], dict[str, Any]]:
-    """What ours and the peers say of each task; and what a face costs the peers, {"cpu_us": .., "bytes": ..}."""
-    answers: dict[str, list[Answers]] = {way: [] for way in (*ours, COSINE)}
-    sface = _spec("sface", None, say)
-    assert isinstance(sface, Backbone)
+def fill(
+    part: str,
+    sets: dict[str, Faces],
+    tasks: list[Task],
+    score: Callable[[Answers, Array], Any],
+    kept: Kept,
+    say: Callable[[str], None],
+    cells: str = "",
+) -> None:
+    """Keep the score of each way in each task, under PART/WAY/TASK/SPLIT; of the peers, what a face costs them as well."""
+
+    def name(way: str, task: Task) -> str:
+        return f"{part}/{way}/{task.name}/{task.split}"
+
+    ways = (*OURS, COSINE, *RECOGNIZERS)
+    todo = {
+        way: [k for k, task in enumerate(tasks) if name(way, task) not in kept and cells in name(way, task)] for way in ways
+    }
+    done, total, began = 0, sum(map(len, todo.values())), time.monotonic()
+
+    def keep(way: str, task: Task, answer: Answers) -> None:
+        nonlocal done
+        kept.keep(name(way, task), score(answer, task.people))
+        done += 1
+        say(f"{done} of {total}, {(time.monotonic() - began) / 60:.1f} minutes: {name(way, task)}: {kept[name(way, task)]}")
+
     with threadpool_limits(1):
-        for number, task in enumerate(tasks, start=1):
-            own = sets[task.faces]
-            for way, parameters in ours.items():
-                say(f"{way}: {task.name}, task {number} of {len(tasks)} ...")
-                estimator = _estimator(own, parameters, say).fit(_view(own, parameters)[task.train], task.labels)
-                scores = estimator.decision_function(_view(own, parameters)[task.test])
-                answers[way].append(Answers(estimator.classes_[scores.argmax(axis=1)], top_confidence(scores)))
-            cosines = sface.vectors(own.aligned[task.test]) @ sface.vectors(own.aligned[task.train]).T
-            answers[COSINE].append(Answers(task.labels[cosines.argmax(axis=1)], cosines.max(axis=1)))
+        for way in (*OURS, COSINE):
+            for k in todo[way]:
+                keep(way, tasks[k], _answer(sets[tasks[k].faces], tasks[k], OURS.get(way), say))
+    wanted = {way: todo[way] for way in RECOGNIZERS if todo[way]}
+    if not wanted:
+        return
     with tempfile.TemporaryDirectory(prefix="lclrr-peers-") as folder:
-        given, out = Path(folder) / "tasks.npz", Path(folder) / "answers.npz"
-        arrays = {f"{name}.{view}": getattr(own, view) for name, own in sets.items() for view in ("crops", "aligned")}
-        for k, task in enumerate(tasks):
+        given = Path(folder) / "tasks.npz"
+        timed = next((k for k, task in enumerate(tasks) if task.name == TIMED), -1)
+        arrays: dict[str, Any] = {"todo": np.array(json.dumps(wanted)), "timed": np.array(timed)}
+        for k in sorted({k for numbers in wanted.values() for k in numbers}):
+            task = tasks[k]
+            arrays |= {f"{task.faces}.{view}": getattr(sets[task.faces], view) for view in ("crops", "aligned")}
             arrays |= {f"{k}.set": np.array(task.faces), f"{k}.train": task.train, f"{k}.labels": task.labels}
             arrays |= {f"{k}.test": task.test}
         np.savez(given, **arrays)
-        facts = {name: own for name, own in peers.run(say, given, out).items() if "skipped" not in own}
-        if facts:
-            with np.load(out) as found:
-                for name in facts:
-                    answers[name] = [
-                        Answers(found[f"{name}.{k}.labels"], found[f"{name}.{k}.scores"]) for k in range(len(tasks))
-                    ]
-    return answers, facts
+        for found in peers.run(say, given):
+            way = found["name"]
+            if "cost" in found:
+                kept.keep(f"{part}/{way}/{COST}", found["cost"])
+            keep(way, tasks[found["task"]], Answers(np.array(found["labels"]), np.array(found["scores"])))
+
+
+def _answer(own: Faces, task: Task, parameters: dict[str, Any] | None, say: Callable[[str], None]) -> Answers:
+    """Of one of ours; without parameters, of SFace alone."""
+    if parameters is None:
+        sface = _spec("sface", None, say)
+        assert isinstance(sface, Backbone)
+        cosines = sface.vectors(own.aligned[task.test]) @ sface.vectors(own.aligned[task.train]).T
+        return Answers(task.labels[cosines.argmax(axis=1)], cosines.max(axis=1))
+    estimator = _estimator(own, parameters, say).fit(_view(own, parameters)[task.train], task.labels)
+    scores = estimator.decision_function(_view(own, parameters)[task.test])
+    return Answers(estimator.classes_[scores.argmax(axis=1)], top_confidence(scores))
 
 
 def _spec(features: str, own: FeatureSpec | None, say: Callable[[str], None]) -> Spec:
@@ -200,19 +245,20 @@ def _estimator(own: Faces, parameters: dict[str, Any], say: Callable[[str], None
     return LCLRRDL(features=_spec(parameters["features"], own.spec, say), **others)
 
 
-def _rates(answer: Answers, people: Array) -> tuple[float, float]:
+def rates(answer: Answers, people: Array) -> list[float]:
     """Percent of the enrolled recognised; and missed, at the threshold that 1 % of the strangers' images pass."""
     known = people >= 0
     right = answer.labels[known] == people[known]
     least = np.quantile(answer.scores[~known], 1 - FPIR)
-    return 100 * float(right.mean()), 100 * (1 - float(np.mean(right & (answer.scores[known] > least))))
+    missed = 1 - np.mean(right & (answer.scores[known] > least))
+    return [round(100 * float(share), 3) for share in (right.mean(), missed)]
 
 
 def _sface_cost(faces: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Time of the network, in the quicker of the two runtimes; its size, and that of the vectors of so many faces."""
     sface = chosen("sface", say)
     assert isinstance(sface, Backbone)
-    taken = [own["cpu_us"] for name, own in peers.run(say).items() if name.startswith("SFace fp32") and "cpu_us" in own]
+    taken = [own["cpu_us"] for name, own in peers.times(say).items() if name.startswith("SFace fp32")]
     return {"cpu_us": min(taken, default=None), "bytes": len(sface.model) + 4 * sface.length * faces}
 
 
@@ -236,23 +282,20 @@ def _cost(own: Faces, task: Task, parameters: dict[str, Any], say: Callable[[str
 
 
 def table(result: dict[str, Any]) -> str:
-    """Each column's best in bold."""
-    columns = list(next(iter(result["rates"].values())))
-    columns = sorted(columns, key=lambda name: (name[:2] != "AR", name == TIMED, name == "ORL"))
-    best = {
-        name: (max(own[name][0] for own in result["rates"].values()), min(own[name][1] for own in result["rates"].values()))
-        for name in columns
-    }
+    """Each column's best in bold; empty where nothing was measured."""
+    shown = ("AR sunglasses", "AR scarf", "AR mixed", "Yale B", "ORL")
+    pairs = {name: [own[name] for own in result["rates"].values() if name in own] for name in shown}
+    best = {name: (max(right for right, _ in own), min(missed for _, missed in own)) for name, own in pairs.items() if own}
 
     def marked(value: float, wanted: float) -> str:
         return f"**{value:.1f}**" if f"{value:.1f}" == f"{wanted:.1f}" else f"{value:.1f}"
 
     lines = [
-        f"| rank-1 / FNIR at FPIR 1 %, % | {' | '.join(columns)} | ms a face | MB |",
-        "|---" * (len(columns) + 3) + "|",
+        f"| rank-1 / FNIR at FPIR 1 %, %; splits: {result['splits']} | {' | '.join(shown)} | ms a face | MB |",
+        "|---" * (len(shown) + 3) + "|",
     ]
     for way, own in result["rates"].items():
-        cells = [" / ".join(map(marked, own[name], best[name])) for name in columns]
+        cells = [" / ".join(map(marked, own[name], best[name])) if name in own else "" for name in shown]
         facts = result["facts"].get(way, {})
         spent = "" if facts.get("cpu_us") is None else f"{facts['cpu_us'] / 1000:.2f}"
         size = "" if "bytes" not in facts else f"{facts['bytes'] / 1e6:.1f}"

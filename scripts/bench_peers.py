@@ -1,9 +1,9 @@
 """The face recognisers that others use, with one thread. Runs in an environment of its own (scripts/peers.py).
 
-python bench_peers.py FOLDER             how long one face takes; FOLDER holds their weights
-python bench_peers.py FOLDER TASKS OUT   whom they recognise: see `answers`
+python bench_peers.py FOLDER         how long one face takes; FOLDER holds their weights
+python bench_peers.py FOLDER TASKS   whom they recognise: see `answers`
 
-Prints one JSON object {name: facts}; who cannot be had is {"skipped": reason}.
+Prints one JSON object a line, {"name": ..., ...}, as soon as it is known; who cannot be had is {"skipped": reason}.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
+if __name__ == "__main__":  # before NumPy is loaded
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
 
 import numpy as np
 
@@ -86,8 +88,10 @@ NETWORKS = {
 }
 
 
-def times(folder: Path) -> dict[str, Any]:
-    return {name: attempt(measure, folder / file) for name, (measure, file) in NETWORKS.items()}
+def times(folder: Path) -> None:
+    for name, (measure, file) in NETWORKS.items():
+        with others_go_on(name):
+            tell(name, **measure(folder / file))
 
 
 # --- Whom they recognise ---
@@ -213,43 +217,43 @@ RECOGNIZERS: dict[str, tuple[str, Callable[[Path], Callable[[Array, Array], Trai
 }
 
 
-def answers(folder: Path, tasks: Path, out: Path) -> dict[str, Any]:
-    """Each recogniser on each task.
+def answers(folder: Path, tasks: Path) -> None:
+    """Tells, of each recogniser and task, the labels and scores of the test images.
 
     TASKS holds, for a set of faces S, S.crops and S.aligned (n, H, W); for a task k its set k.set, k.train and k.test, which
-    are indices into them, and k.labels of the training images. OUT gets NAME.k.labels and NAME.k.scores of the test images.
-    One face at a time is timed on the first task.
+    are indices into them, and k.labels of the training images; and todo, JSON: the tasks of each recogniser. Of the task
+    that `timed` names, what a face costs is told, too: one at a time.
     """
     with np.load(tasks) as archive:
         given = dict(archive)
-    numbers = sorted(int(name.removesuffix(".set")) for name in given if name.endswith(".set"))
-    found: dict[str, Array] = {}
-
-    def measured(name: str, view: str, prepare: Callable[[Path], Callable[[Array, Array], Trained]]) -> dict[str, Any]:
-        train = prepare(folder)
-        facts: dict[str, Any] = {}
-        for k in numbers:
-            print(f"{name}, task {k + 1} of {len(numbers)} ...", file=sys.stderr)
-            faces = given[f"{given[f'{k}.set']}.{view}"]
-            trained = train(faces[given[f"{k}.train"]], given[f"{k}.labels"])
-            tested = faces[given[f"{k}.test"]]
-            found[f"{name}.{k}.labels"], found[f"{name}.{k}.scores"] = trained.answer(tested)
-            if not facts:
-                facts = timed(partial(trained.answer, tested[:1])) | {"bytes": trained.bytes}
-        return facts
-
-    facts = {name: attempt(measured, name, *how) for name, how in RECOGNIZERS.items()}
-    kept: dict[str, Any] = {name: value for name, value in found.items() if "skipped" not in facts[name.split(".")[0]]}
-    np.savez(out, **kept)
-    return facts
+    for name, numbers in json.loads(str(given["todo"])).items():
+        view, prepare = RECOGNIZERS[name]
+        with others_go_on(name):
+            train = prepare(folder)
+            for k in numbers:
+                faces = given[f"{given[f'{k}.set']}.{view}"]
+                trained = train(faces[given[f"{k}.train"]], given[f"{k}.labels"])
+                tested = faces[given[f"{k}.test"]]
+                labels, scores = trained.answer(tested)
+                cost = {}
+                if k == given["timed"]:
+                    cost["cost"] = timed(partial(trained.answer, tested[:1])) | {"bytes": trained.bytes}
+                tell(name, task=k, labels=labels.tolist(), scores=scores.tolist(), **cost)
 
 
-def attempt(measure: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+def tell(name: str, **facts: Any) -> None:
+    print(json.dumps({"name": name, **facts}), flush=True)
+
+
+@contextmanager
+def others_go_on(name: str) -> Iterator[None]:
     """Whatever a peer fails with, the others are still measured."""
     try:
-        return measure(*given)
+        yield
+    except BrokenPipeError:  # nobody listens any more
+        raise
     except Exception as error:
-        return {"skipped": (str(error).strip().splitlines() or [type(error).__name__])[-1][:120]}
+        tell(name, skipped=(str(error).strip().splitlines() or [type(error).__name__])[-1][:120])
 
 
 def needed(path: Path) -> Path:
@@ -260,4 +264,7 @@ def needed(path: Path) -> Path:
 
 if __name__ == "__main__":
     folder, *files = map(Path, sys.argv[1:])
-    print(json.dumps(answers(folder, *files) if files else times(folder)))
+    if files:
+        answers(folder, *files)
+    else:
+        times(folder)

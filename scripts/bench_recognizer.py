@@ -61,7 +61,7 @@ def measure(data: Path, say: Callable[[str], None]) -> dict[str, Any]:
     say("recognizer: timing ...")
     result["floor"] = {"shape": list(shape), **_race(recognizers, shape, images[test], result["kits"])}
     say("recognizer: peers ...")
-    result["peers"] = peers.run(say)
+    result["peers"] = peers.times(say)
     quickest = [peer["p50_us"] for name, peer in result["peers"].items() if name.startswith("SFace") and "p50_us" in peer]
     for facts in result["kits"].values():
         facts["faster_than_sface"] = min(quickest) / facts["p50_us"] if quickest else None

@@ -12,17 +12,19 @@ from typing import Any
 
 import cv2
 import numpy as np
-from bench_accuracy import AR_POINTS, OURS, Faces, Task, answered, placed
+from bench_accuracy import AR_POINTS, ONCE, Answers, Faces, Task, collected, fill, placed
+from kept import Kept
 
 from trainer.benchmark import Cell, load_arrays
 from trainer.prox import Array
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
+KINDS = ("blocks", "sunglasses", "wrong names")
 BLOCK = (21, 15)  # pixels, of 42 x 30
 LENS = (6, 5)  # half of its width and height
 
 
-def measure(data: Path, say: Callable[[str], None], splits: int = 3) -> dict[str, Any]:
+def measure(data: Path, say: Callable[[str], None], kept: Kept, *, splits: int = 1, cells: str = "") -> dict[str, Any]:
     cell = Cell(dataset="ar")
     images, labels = load_arrays(data / "ar_42x30.npz", cell)
     place = np.arange(len(labels)) % 26
@@ -30,33 +32,31 @@ def measure(data: Path, say: Callable[[str], None], splits: int = 3) -> dict[str
     rng = np.random.default_rng(0)
     crops = np.concatenate([images, _blocks(images[train], rng), _sunglasses(images[train], rng)])
     sets = {"AR": Faces(crops=crops, aligned=placed(crops, AR_POINTS), spec=cell.spec("both"))}
-    tasks = list(_tasks(labels, train, test, splits))
-    answers, _ = answered(sets, tasks, say, OURS)
-    rates: dict[str, dict[str, float]] = {}
-    for way, given in answers.items():
-        found: dict[str, list[float]] = {}
-        for task, answer in zip(tasks, given, strict=True):
-            found.setdefault(task.name, []).append(100 * float(np.mean(answer.labels == task.people)))
-        rates[way] = {name: round(float(np.mean(values)), 2) for name, values in found.items()}
-    return {"splits": splits, "accuracy": rates}
+    fill("spoiled", sets, list(_tasks(labels, train, test, splits)), _accuracy, kept, say, cells)
+    return {"splits": splits, "accuracy": collected("spoiled", kept, splits)}
+
+
+def _accuracy(answer: Answers, people: Array) -> float:
+    return round(100 * float(np.mean(answer.labels == people)), 3)
 
 
 def _tasks(labels: Array, train: Array, test: Array, splits: int) -> Iterator[Task]:
     n, people = len(train), np.unique(labels)
 
-    def task(name: str, chosen: Array, told: Array) -> Task:
-        return Task(name=name, faces="AR", train=chosen, labels=told, test=test, people=labels[test])
+    def task(name: str, split: int, chosen: Array, told: Array) -> Task:
+        return Task(name=name, split=split, faces="AR", train=chosen, labels=told, test=test, people=labels[test])
 
-    yield task("none", train, labels[train])
+    yield task(ONCE, 0, train, labels[train])
     for k in range(splits):
         rng = np.random.default_rng([0, k])
         order = rng.permutation(n)
         others = people[(np.searchsorted(people, labels[train]) + rng.integers(1, len(people), n)) % len(people)]
         for share in SHARES:
             bad = np.isin(np.arange(n), order[: round(share * n)])
-            for number, kind in enumerate(("blocks", "sunglasses")):
-                yield task(f"{kind} {share:.0%}", np.where(bad, len(labels) + number * n + np.arange(n), train), labels[train])
-            yield task(f"wrong names {share:.0%}", train, np.where(bad, others, labels[train]))
+            for number, kind in enumerate(KINDS[:2]):
+                spoiled = np.where(bad, len(labels) + number * n + np.arange(n), train)
+                yield task(f"{kind} {share:.0%}", k, spoiled, labels[train])
+            yield task(f"{KINDS[2]} {share:.0%}", k, train, np.where(bad, others, labels[train]))
 
 
 def _blocks(images: Array, rng: np.random.Generator) -> Array:
@@ -81,10 +81,10 @@ def _sunglasses(images: Array, rng: np.random.Generator) -> Array:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The accuracy without spoiled images, and what each share of them costs."""
-    names = [name for name in next(iter(result["accuracy"].values())) if name != "none"]
-    names = sorted(names, key=lambda name: name.rpartition(" ")[0])
-    lines = [f"| recognised, % | none spoiled | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
+    """The accuracy without spoiled images, and with each share of them; empty where nothing was measured."""
+    names = [ONCE, *(f"{kind} {share:.0%}" for kind in KINDS for share in SHARES)]
+    heads = " | ".join(name.replace("%", " %") for name in names)
+    lines = [f"| recognised, %; splits: {result['splits']} | {heads} |", "|---" * (len(names) + 1) + "|"]
     for way, own in result["accuracy"].items():
-        lines.append(f"| {way} | {own['none']:.1f} | {' | '.join(f'{own[name]:.1f}' for name in names)} |")
+        lines.append(f"| {way} | {' | '.join(f'{own[name]:.1f}' if name in own else '' for name in names)} |")
     return "\n".join(lines)

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import cv2
+import kept
 import numpy as np
 import orl
 import typer
 
 from edge import console
 from edge.detect import Detector, photo_min_face
-from edge.files import write_atomically
 from edge.preprocess import SIZE, FeatureSpec, align
 from trainer import detector, enrol
 from trainer import model as models
@@ -34,6 +34,7 @@ from trainer.benchmark import Cell, load_arrays
 from trainer.calibrate import FPIR, top_confidence
 from trainer.estimator import LCLRRDL
 from trainer.gallery import Gallery
+from trainer.light import suited
 from trainer.presets import DEFAULT, PRESETS
 from trainer.prox import Array
 
@@ -41,6 +42,7 @@ DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[2] / "
 PHOTOS = (1, 2, 3, 5, 8)
 STRANGERS = 0.3
 NEUTRAL = 7  # the first photos of each person in AR
+SUITED = "by light"  # one of the two, as `trainer fit` chooses it (trainer.light)
 
 
 class Faces(NamedTuple):
@@ -60,7 +62,7 @@ class Row(NamedTuple):
 ROWS = [
     Row(data, features, copies)
     for data in ("yaleb-2", "yaleb-4", "ar", "orl")
-    for features in ("both", "gradient")
+    for features in ("both", "gradient", SUITED)
     for copies in (0, COPIES)
 ]
 NAMES = {"yaleb-2": "Yale B 1/2", "yaleb-4": "Yale B 1/4", "ar": "AR, neutral only", "orl": "ORL"}
@@ -73,7 +75,7 @@ def main(
     only: Annotated[str | None, typer.Option(help=f"One of {', '.join(NAMES)}.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One split, 1 and 3 photos.")] = False,
     people: Annotated[bool, typer.Option("--come-and-go", help="Measure enrolling and forgetting instead.")] = False,
-    output: Annotated[Path | None, typer.Option("--json", help="Keep results here, and go on from those found there.")] = None,
+    output: Annotated[Path | None, typer.Option("--json", help=kept.HELP)] = None,
     data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
 ) -> None:
     """Measure and print the table."""
@@ -81,7 +83,7 @@ def main(
         for k in range(1 if quick else splits):
             typer.echo(json.dumps(come_and_go(data, k)))
         return
-    results: dict[str, Any] = json.loads(output.read_text()) if output is not None and output.exists() else {}
+    results = kept.Kept(output)
     splits, numbers = (1, (1, 3)) if quick else (splits, PHOTOS)
     rows = [row for row in ROWS if only in (None, row.data)]
     for row in rows:
@@ -89,10 +91,8 @@ def main(
             key = key_of(row, photos, splits)
             if key in results or (row.data == "ar" and photos > NEUTRAL):
                 continue
-            results[key] = measure(faces(row.data, data), row, photos, splits)
+            results.keep(key, measure(faces(row.data, data), row, photos, splits))
             console.say(f"{key}: {results[key]}")
-            if output is not None:
-                write_atomically(output, (json.dumps(results, indent=1) + "\n").encode(), mode=0o644)
     typer.echo(table(results, rows, numbers, splits))
 
 
@@ -155,8 +155,10 @@ def draw(found: Faces, photos: int, rng: np.random.Generator) -> Array:
 
 
 def fitted(found: Faces, row: Row, train: Array, seed: int) -> LCLRRDL:
-    parameters = PRESETS[DEFAULT] | {"features": found.spec(row.features), "copies": row.copies, "random_state": seed}
-    return LCLRRDL(**parameters).fit(found.images[train], found.labels[train])
+    images, labels = found.images[train], found.labels[train]
+    spec = suited(images, labels, found.spec("both")) if row.features == SUITED else found.spec(row.features)
+    parameters = PRESETS[DEFAULT] | {"features": spec, "copies": row.copies, "random_state": seed}
+    return LCLRRDL(**parameters).fit(images, labels)
 
 
 def come_and_go(data: Path, k: int) -> dict[str, float]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
+import kept
 import numpy as np
 import typer
-from reproduce import CELLS, DATA, FILES, ROWS, Row, key_of
+from reproduce import DATA, ROWS, Row, key_of
 
 from edge import console
-from edge.files import write_atomically
 from export import calibrate, graph
 from export.build import factorise
-from trainer.benchmark import Cell, load_arrays, tuned_parameters
+from trainer.benchmark import CELLS, Cell, load_arrays, tuned_parameters
 from trainer.gallery import Gallery
 from trainer.model import fit
 from trainer.presets import DEFAULT, PRESETS
+from trainer.tables import FILES
 
 GOAL = 0.1  # points
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -26,12 +26,12 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
-    output: Annotated[Path | None, typer.Option("--json", help="Keep results here, and go on from those found there.")] = None,
+    output: Annotated[Path | None, typer.Option("--json", help=kept.HELP)] = None,
     data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
     only: Annotated[str, typer.Option(help="Only the cells whose name holds this.")] = "",
 ) -> None:
     """Train, choose iterations and export as `edge-export build` does, and compare on the test faces."""
-    results: dict[str, Any] = json.loads(output.read_text()) if output is not None and output.exists() else {}
+    results = kept.Kept(output)
     for cell in CELLS:
         for row in ROWS:
             key = key_of(cell, row, splits)
@@ -39,9 +39,7 @@ def main(
                 continue
             if key not in results:
                 images, labels = load_arrays(data / FILES[cell.dataset], cell)
-                results[key] = [measure(images, labels, cell, row, split) for split in range(splits)]
-                if output is not None:
-                    write_atomically(output, (json.dumps(results, indent=1) + "\n").encode(), mode=0o644)
+                results.keep(key, [measure(images, labels, cell, row, split) for split in range(splits)])
             console.say(line(key, results[key]))
     differences = {key: mean(runs, "kit") - mean(runs, "trainer") for key, runs in results.items() if only in key}
     outside = [key for key, difference in differences.items() if abs(difference) > GOAL]

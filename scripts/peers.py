@@ -1,4 +1,7 @@
-"""The face recognisers that others use: an environment of their own, and their weights, for scripts/bench_peers.py."""
+"""The face recognisers that others use: an environment of their own, and their weights, for scripts/bench_peers.py.
+
+Both are in the user's cache, as is what dlib makes of each face.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,16 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from edge.errors import UsageError
 from trainer.backbone import SFACE
-from trainer.wheels import WheelFile
+from trainer.wheels import WheelFile, cache_folder
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / ".venv-peers"
+FOLDER = cache_folder() / "peers"
 # LBPH, eigenfaces and Fisher faces are in contrib alone, which clashes with the wheel that this project uses; OpenCV 5 is left
 # out because its wheels may come without them.
 PACKAGES = ("numpy", "onnx", "onnxruntime", "opencv-contrib-python-headless<5", "scikit-learn", "dlib-bin")
@@ -41,18 +44,11 @@ WEIGHTS = {
 }
 
 
-def run(say: Callable[[str], None], *words: str | Path) -> dict[str, Any]:
-    """What scripts/bench_peers.py prints; empty, with a word to the user, where the peers cannot be had."""
-    python = FOLDER / "bin" / "python"
-    ready = FOLDER / "ready"
-    if not ready.exists() or ready.read_text() != "\n".join(PACKAGES):
-        say("Making .venv-peers for the recognisers of others (once) ...")
-        shutil.rmtree(FOLDER, ignore_errors=True)
-        made = subprocess.run([sys.executable, "-m", "venv", FOLDER], capture_output=True).returncode == 0
-        if not made or not _install(python):
-            say("The peers are skipped: their environment could not be made. Is PyPI within reach?")
-            return {}
-        ready.write_text("\n".join(PACKAGES))
+def run(say: Callable[[str], None], *words: str | Path) -> Iterator[dict[str, Any]]:
+    """What scripts/bench_peers.py prints, line by line; nothing, with a word to the user, where the peers cannot be had."""
+    python = _python(say)
+    if python is None:
+        return
     for name, weights in WEIGHTS.items():
         if not (FOLDER / name).exists():
             try:
@@ -60,15 +56,37 @@ def run(say: Callable[[str], None], *words: str | Path) -> dict[str, Any]:
             except UsageError as error:
                 say(error.message)
     command = [python, ROOT / "scripts" / "bench_peers.py", FOLDER, *words]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True)  # its words go to our stderr as they come
-    if ran.returncode != 0:
-        say("The peers are skipped: they failed.")
-        return {}
-    found: dict[str, Any] = json.loads(ran.stdout)
-    for name, facts in found.items():
-        if "skipped" in facts:
-            say(f"{name} is skipped: {facts['skipped']}.")
-    return found
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            found: dict[str, Any] = json.loads(line)
+            if "skipped" in found:
+                say(f"{found['name']} is skipped: {found['skipped']}.")
+            else:
+                yield found
+    if process.returncode != 0:
+        say("The peers failed before they were done.")
+
+
+def times(say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
+    """How long each network takes for a face."""
+    return {found.pop("name"): found for found in run(say)}
+
+
+def _python(say: Callable[[str], None]) -> Path | None:
+    """Of their environment, which is made if it is missing."""
+    environment = FOLDER / "env"
+    python, ready = environment / "bin" / "python", environment / "ready"
+    wanted = "\n".join((sys.version, *PACKAGES))
+    if not ready.exists() or ready.read_text() != wanted:
+        say(f"Making {environment} for the recognisers of others (once) ...")
+        shutil.rmtree(environment, ignore_errors=True)
+        made = subprocess.run([sys.executable, "-m", "venv", environment], capture_output=True).returncode == 0
+        if not made or not _install(python):
+            say("The peers are skipped: their environment could not be made. Is PyPI within reach?")
+            return None
+        ready.write_text(wanted)
+    return python
 
 
 def _install(python: Path) -> bool:

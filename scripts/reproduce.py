@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import kept
 import typer
 
 from edge import console
-from edge.files import write_atomically
-from trainer.benchmark import SCENARIOS, Cell, load_arrays, reproduce
+from trainer.benchmark import CELLS, Cell, load_arrays, reproduce
+from trainer.methods import METHODS
+from trainer.tables import FILES
 
 DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
-FILES = {"yaleb": "yaleb_96x84.npz", "ar": "ar_42x30.npz"}
-CELLS = [Cell(dataset="yaleb", per_class=n, rate=rate) for n in (8, 32) for rate in (8, 4, 2)]
-CELLS += [Cell(dataset="ar", scenario=scenario) for scenario in SCENARIOS]
-PAPER = (80.1, 84.6, 85.0, 97.8, 99.0, 99.8, 92.3, 90.4, 90.0)
 
 
 class Row(NamedTuple):
@@ -47,21 +44,19 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
-    output: Annotated[Path | None, typer.Option("--json", help="Keep results here, and go on from those found there.")] = None,
+    output: Annotated[Path | None, typer.Option("--json", help=kept.HELP)] = None,
     data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
     only: Annotated[str, typer.Option(help="Measure only the cells whose name holds this, as ar- or 4x2.")] = "",
 ) -> None:
     """Measure all cells and print the table."""
-    results: dict[str, Any] = json.loads(output.read_text()) if output is not None and output.exists() else {}
+    results = kept.Kept(output)
     for row in ROWS:
         for cell in CELLS:
             key = key_of(cell, row, splits)
             if key not in results and only in key:
                 images, labels = load_arrays(data / FILES[cell.dataset], cell)
-                results[key] = reproduce(images, labels, cell, splits=splits, **row._asdict())
+                results.keep(key, reproduce(images, labels, cell, splits=splits, **row._asdict()))
                 console.say(f"{key}: {results[key]['accuracy_mean']:.2f} ({results[key]['train_seconds_mean']:.1f} s)")
-                if output is not None:
-                    write_atomically(output, (json.dumps(results, indent=1) + "\n").encode(), mode=0o644)
     typer.echo(table(results, splits))
 
 
@@ -74,7 +69,7 @@ def table(results: dict[str, Any], splits: int) -> str:
     lines = [
         "| | Yale B, 8 each: 1/8 | 1/4 | 1/2 | 32 each: 1/8 | 1/4 | 1/2 | AR sunglasses | scarf | mixed |",
         "|---|---|---|---|---|---|---|---|---|---|",
-        "| the paper | " + " | ".join(f"{value:.1f}" for value in PAPER) + " |",
+        "| the paper | " + " | ".join(f"{METHODS['lclrrdl'].printed[cell.name]:.1f}" for cell in CELLS) + " |",
     ]
     for row in ROWS:
         cells = [results.get(key_of(cell, row, splits)) for cell in CELLS]

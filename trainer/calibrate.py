@@ -8,7 +8,7 @@ share of them passes. Zero errors in N trials promise no less than 3/N, so the p
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from scipy.stats import beta
 
 from edge.errors import ParameterError
 from trainer.backbone import Spec
+from trainer.base import FaceClassifier
 from trainer.estimator import LCLRRDL
 from trainer.gallery import Gallery
 from trainer.prox import Array
@@ -37,6 +38,12 @@ class Rejection:
     passed: int
     """Strangers' photos that pass, of..."""
     trials: int
+    """...so many."""
+    public: bool = False
+    """Whether these were handed in (`--strangers`); otherwise they are people who were left out."""
+    others_passed: int = 0
+    """Where there were both, those of the other kind that pass, of..."""
+    others_trials: int = 0
     """...so many."""
 
     @property
@@ -66,22 +73,28 @@ def strangers_confidence(
     spec: Spec,
     parameters: dict[str, Any],
     *,
+    method: type[FaceClassifier] = LCLRRDL,
     folds: int = FOLDS,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Array:
-    """(N,) confidence of each photo in a model that was trained without its person."""
+    """(N,) confidence of each photo in a model that was trained without its person.
+
+    But for those that another of these models doubted (trainer.trust): they are probably no strangers.
+    """
     order = np.random.default_rng(seed).permutation(len(gallery.people))
     fold_of = dict(zip(np.array(gallery.people)[order], np.arange(len(order)) % folds, strict=True))
     fold = np.array([fold_of[label] for label in gallery.labels])
-    confidence = np.zeros(len(fold))
+    confidence, believed = np.zeros(len(fold)), np.ones(len(fold), bool)
     for k in range(folds):
         if progress is not None:
             progress(k, folds)
         known, strange = fold != k, fold == k
-        estimator = LCLRRDL(features=spec, **parameters).fit(gallery.images[known], gallery.labels[known])
+        estimator: Any = method(features=spec, **parameters)
+        estimator.fit(gallery.images[known], gallery.labels[known])
         confidence[strange] = top_confidence(estimator.decision_function(gallery.images[strange]))
-    return confidence
+        believed[known] &= getattr(estimator, "looks_like_", gallery.labels[known]) == gallery.labels[known]
+    return confidence[believed]
 
 
 def top_confidence(scores: Array) -> Array:
@@ -97,3 +110,20 @@ def threshold(strangers: Array, fpir: float = FPIR) -> Rejection:
     allowed = int(fpir * len(falling))
     least = np.ceil(1e4 * falling[allowed] + 1e-6) / 1e4  # above the first that must not pass, in four digits
     return Rejection(confidence=float(least), target=fpir, passed=int(np.sum(falling >= least)), trials=len(falling))
+
+
+def stricter(left_out: Array, public: Array, fpir: float = FPIR) -> Rejection | None:
+    """The higher of the thresholds of two kinds of strangers, either of which may be empty; None where both are.
+
+    The rate holds for each kind by itself. Pooled, many photos that are easy to refuse, as those of another camera may be,
+    would let more of the harder ones pass and make the promise look better. For the same reason only those who decide are
+    counted in rate, interval and promise: that the others pass less often is no evidence about them.
+    """
+    kinds = {False: left_out, True: public}
+    found = {kind: threshold(confidence, fpir) for kind, confidence in kinds.items() if len(confidence)}
+    if not found:
+        return None
+    decides = max(found, key=lambda kind: found[kind].confidence)
+    others = kinds[not decides]
+    passed = int(np.sum(others >= found[decides].confidence))
+    return replace(found[decides], public=decides, others_passed=passed, others_trials=len(others))

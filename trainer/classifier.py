@@ -23,7 +23,8 @@ def one_hot(labels: Array, classes: int) -> Array:
 def ridge(Z: Array, H: Array, eta: float, weights: Array | None = None) -> Array:
     """W (C,m) of eq. 9; `weights` (n,) say how much each sample counts, 1 if nothing is said."""
     Z = Z.astype(np.float64, copy=False)
-    weighted = Z if weights is None else Z * weights
-    gram = weighted @ Z.T
+    if weights is not None:
+        Z, H = Z * np.sqrt(weights), H * np.sqrt(weights)
+    gram = Z @ Z.T
     gram.flat[:: len(gram) + 1] += eta
-    return solve_linear(gram, weighted @ H.T, assume_a="pos", check_finite=False).T
+    return solve_linear(gram, Z @ H.T, assume_a="pos", check_finite=False).T

@@ -61,6 +61,15 @@ class Coding:
         # With over-relaxation fewer iterations do, and come nearer to the optimum.
         return cls(kind=kind, iterations=14, relaxation=1.8)
 
+    def weighted(self, lam: float, d: int) -> Coding:
+        """For faces of d features. The l1 error weighs lam/sqrt(d), because entries of unit vectors shrink like that, so that
+        one lam serves every size of image; where lam is small, a longer schedule is needed.
+        """
+        if self.kind == "l21":
+            return replace(self, lam=lam)
+        scaled = replace(self, lam=lam / float(np.sqrt(d)))
+        return scaled if self.kind == "batch" else replace(scaled, mu0=2 * lam, rho=1.15, iterations=24)
+
     def converged(self) -> Coding:
         """The same problem solved to the end: the reference that fixed iterations are compared with."""
         if self.kind == "l21":

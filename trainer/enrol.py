@@ -62,6 +62,7 @@ def photos_for(
 
 def enrol(model: Model, photos: Gallery, *, calibrate: bool = False, progress: Progress | None = None) -> Model:
     """The model with the people of `photos` added; photos of somebody who is in it already join those that are there."""
+    _refuse_baselines(model)
     new = _new(model, photos)
     everybody = _gallery(model, np.ones(len(model.crops), bool), new)
     people = np.array(model.labels)
@@ -79,6 +80,7 @@ def enrol(model: Model, photos: Gallery, *, calibrate: bool = False, progress: P
 
 def forget(model: Model, name: str, *, calibrate: bool = False, progress: Progress | None = None) -> Model:
     """The model without a person: learned again from the photos of all others."""
+    _refuse_baselines(model)
     if name not in model.labels:
         near = get_close_matches(name, model.labels, n=1)
         raise UsageError(f"There is no {name} in the model.", f"Did you mean {near[0]}?" if near else "Check the name.")
@@ -87,6 +89,12 @@ def forget(model: Model, name: str, *, calibrate: bool = False, progress: Progre
     others = _gallery(model, np.array(model.labels)[model.crop_people] != name)
     again = models.fit(others, model.spec, _settings(model))
     return replace(again, parameters=model.parameters, rejection=_threshold(model, others, calibrate, progress))
+
+
+def _refuse_baselines(model: Model) -> None:
+    method = model.training.get("method", LCLRRDL.__name__)
+    if method != LCLRRDL.__name__:
+        raise UsageError(f"Nobody can be added to a model of {method}, or forgotten.", "Train it again, with `trainer fit`.")
 
 
 def _settings(model: Model) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from trainer.coding import Coder, Coding
 from trainer.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.prox import Array
 from trainer.solver import SCHEDULES, Schedule, SolverResult, Step, locality_weights, solve
+from trainer.trust import looks_like
 
 
 class LCLRRDL(CodeClassifier):
@@ -31,16 +32,19 @@ class LCLRRDL(CodeClassifier):
     locality : form of R, "exp" (as in the published experiments) or "squared" (as printed).
     schedule : "fast", "paper" or a Schedule.
     coding : how a face is coded at test time: "l1", "l21", "batch" or a Coding.
+    code_lam : weight of the error there, for l1 and batch over sqrt(d) (Coding.weighted); None for the coding's own.
     classifier_codes : W is learned on codes made by that coder ("coder") or on the Z of training ("training", as printed).
     features : None where X holds vectors (n, d), which are brought to unit length; or a FeatureSpec or Backbone where X
         holds grey crops, (n, H, W) or flattened.
     parts : None, or the grid (rows, columns) of the parts of the face that are scored beside the whole (trainer.parts).
     copies : altered copies of each crop (trainer.augment) that W is learned on, beside the crops.
+    doubt : leave samples that look like another class to all others out of W: wrong names (trainer.trust).
     random_state : seed of the choice of the first atoms, and of the copies.
     callback : called with a Step after each iteration of the solver.
 
     Attributes: classes_, D_ (d, m), W_ (C, m), atom_classes_ (m,), result_ (SolverResult), coder_,
-    codes_ (m, n), those that W was learned on, part_rows_, part_coders_, W_parts_ (P, C, m), n_iter_.
+    codes_ (m, n), those that W was learned on, part_rows_, part_coders_, W_parts_ (P, C, m), n_iter_,
+    looks_like_ (n,), the class of each sample to all others: its label, unless it was doubted.
     """
 
     def __init__(
@@ -54,10 +58,12 @@ class LCLRRDL(CodeClassifier):
         locality: str = "exp",
         schedule: str | Schedule = "fast",
         coding: str | Coding = "l1",
+        code_lam: float | None = None,
         classifier_codes: str = "coder",
         features: Spec | None = None,
         parts: Grid | None = None,
         copies: int = 0,
+        doubt: bool = True,
         random_state: int | None = 0,
         callback: Callable[[Step], None] | None = None,
     ) -> None:
@@ -69,10 +75,12 @@ class LCLRRDL(CodeClassifier):
         self.locality = locality
         self.schedule = schedule
         self.coding = coding
+        self.code_lam = code_lam
         self.classifier_codes = classifier_codes
         self.features = features
         self.parts = parts
         self.copies = copies
+        self.doubt = doubt
         self.random_state = random_state
         self.callback = callback
 
@@ -104,24 +112,28 @@ class LCLRRDL(CodeClassifier):
         return self._learn_classifier(X, samples, labels)
 
     def _learn_classifier(self, X: Array, samples: Array, labels: Array) -> LCLRRDL:
-        coding = self._coding()
+        coding, told, classes = self._coding(len(samples)), labels, len(self.classes_)
         self.coder_ = Coder(self.D_.astype(np.float32), coding)
-        weights = None
+        weights = np.ones(len(told))
         if self.copies:
             # All copies of a crop together count as much as the crop: with more, strangers pass for people they look like.
-            weights = np.repeat([1, 1 / self.copies], [len(labels), self.copies * len(labels)])
-            samples, labels = np.hstack([samples, self._copies(X).T]), np.tile(labels, 1 + self.copies)
+            weights = np.repeat([1, 1 / self.copies], [len(told), self.copies * len(told)])
+            samples, labels = np.hstack([samples, self._copies(X).T]), np.tile(told, 1 + self.copies)
         self.codes_ = self.coder_.code(samples) if self.classifier_codes == "coder" else self.result_.Z
         if np.abs(self.codes_).max() < 1e-5:
             raise TrainingError(
                 "The coder codes every face as zero, so nobody could be told apart.", "Use a larger lam of the coding."
             )
-        H = one_hot(labels, len(self.classes_))
-        self.W_ = ridge(self.codes_, H, self.eta, weights)
         self.part_rows_ = part_rows(self.features, self.parts)
         self.part_coders_ = part_coders(self.coder_.D, self.part_rows_, coding)
-        codes = [coder.code(unit_part(samples, own)) for coder, own in zip(self.part_coders_, self.part_rows_, strict=True)]
-        self.W_parts_ = np.array([ridge(Z, H, self.eta, weights) for Z in codes]).reshape(-1, *self.W_.shape)
+        of_parts = [coder.code(unit_part(samples, own)) for coder, own in zip(self.part_coders_, self.part_rows_, strict=True)]
+        codes = [self.codes_, *of_parts]
+        seen = looks_like([Z[:, : len(told)] for Z in codes], told, classes, self.eta) if self.doubt else told
+        self.looks_like_ = self.classes_[seen]
+        weights *= np.tile(seen == told, 1 + self.copies)
+        H = one_hot(labels, classes)
+        self.W_, *W_parts = (ridge(Z, H, self.eta, weights) for Z in codes)
+        self.W_parts_ = np.array(W_parts).reshape(-1, *self.W_.shape)
         return self
 
     def code(self, samples: Array) -> Array:
@@ -142,8 +154,11 @@ class LCLRRDL(CodeClassifier):
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         return features(augment.copies(crops, self.copies, rng, places), spec)
 
-    def _coding(self) -> Coding:
-        return self.coding if isinstance(self.coding, Coding) else Coding.default(self.coding)
+    def _coding(self, d: int) -> Coding:
+        if isinstance(self.coding, Coding):
+            return self.coding
+        coding = Coding.default(self.coding)
+        return coding if self.code_lam is None else coding.weighted(self.code_lam, d)
 
     def _check_parameters(self) -> None:
         check_count(self, "atoms_per_class")
@@ -155,7 +170,9 @@ class LCLRRDL(CodeClassifier):
             raise ParameterError("copies are made of crops and coded by the coder: set features and classifier_codes=coder")
         if self.classifier_codes not in ("coder", "training"):
             raise ParameterError(f"classifier_codes must be coder or training, not {self.classifier_codes!r}")
-        self._coding()
+        if self.code_lam is not None:
+            check_positive(self, "code_lam")
+        self._coding(1)
 
 
 def refuse_collapse(result: SolverResult) -> None:

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from edge.errors import GalleryError
-from edge.manifest import NO_ALIGNMENT
 from edge.preprocess import DIRECTIONS, FeatureSpec
 from trainer import calibrate, gallery
 from trainer.backbone import Spec, features
 from trainer.gallery import Gallery
 from trainer.model import Model
+from trainer.parts import unit_scores
 from trainer.prox import Array
 from trainer.trials import REFUSED, Subject, Trials, open_subject, pattern_of, try_out
 
@@ -128,6 +127,28 @@ class Confusion:
     surest: Photo
 
 
+@dataclass(frozen=True, kw_only=True)
+class PartSplit:
+    """How often the parts of a face name the right person, each by itself: in one condition."""
+
+    name: str
+    parts: tuple[Share, ...]
+    """Row by row."""
+    whole: Share
+    """The whole face, by itself."""
+    together: Share
+
+
+@dataclass(frozen=True)
+class Vote:
+    """What a part of a face says by itself."""
+
+    right: bool
+    """Whether it names the right person."""
+    confidence: float
+    """Its weight among the others."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Example:
     """A face x = Dz + e."""
@@ -139,6 +160,10 @@ class Example:
     """(h, w), as an image..."""
     recovered: Array = field(repr=False)
     """...and Dz likewise; e is what it lacks."""
+    parts: tuple[Vote, ...]
+    """Row by row; none where the model has no parts..."""
+    whole: Vote
+    """...beside the whole face."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -187,6 +212,8 @@ class Evaluation:
     """Mean cosine between two codes of one person, and of two people."""
     examples: tuple[Example, ...]
     """Faces to show taken apart into DZ and E."""
+    part_splits: tuple[PartSplit, ...]
+    """By condition; empty where the model has no parts."""
 
     def facts(self) -> dict[str, Any]:
         """For JSON: every number of the page."""
@@ -236,15 +263,7 @@ def run(
     subject, model = open_subject(file, model_file)
 
     def read(path: Path) -> Gallery:
-        cropped = subject.alignment == NO_ALIGNMENT
-        how: dict[str, Any] = {"size": subject.size, "alignment": subject.alignment}
-        found = gallery.load(path, cropped=cropped, progress=progress, say=say, testing=True, **how)
-        if found.alignment != subject.alignment:
-            raise GalleryError(
-                f"{path} holds cropped faces, and the {subject.kind} finds and aligns faces itself.",
-                "Pass a folder of photographs.",
-            )
-        return found
+        return gallery.load_like(path, size=subject.size, alignment=subject.alignment, progress=progress, say=say)
 
     faces = read(data)
     others = None if strangers is None else read(strangers)
@@ -265,7 +284,7 @@ def measure(subject: Subject, trials: Trials, *, model: Model | None = None, not
     people = [person for i, person in enumerate(trials.labels) if (trials.truth == i).any() or _refused(trials, person)]
     each = [_split(trials, person, trials.people == person, own, at, person=person) for person in people]
     conditions = [_split(trials, name, trials.conditions == name, own, at) for name in trials.condition_names]
-    inside: dict[str, Any] = {"codes": None, "own_atoms": None, "alike": None, "examples": ()}
+    inside: dict[str, Any] = {"codes": None, "own_atoms": None, "alike": None, "examples": (), "part_splits": ()}
     return Evaluation(
         subject=subject,
         trials=trials,
@@ -418,11 +437,15 @@ def _look_inside(model: Model, trials: Trials, named: Array) -> dict[str, Any]:
     alike = likeness(codes, truth)
     same, others = np.diag(alike)[~np.isnan(np.diag(alike))], alike[~np.eye(len(alike), dtype=bool)]
     x, recovered = as_images(X, model.spec), as_images(model.D @ codes, model.spec)
+    votes = [unit_scores(scores) for scores in model.votes(trials.crops[own])]
+    right = np.stack([vote.argmax(axis=0) == truth for vote in votes])
+    sure = np.stack([vote.max(axis=0) for vote in votes])
     return {
         "codes": codes,
         "own_atoms": float(np.median(share)),
         "alike": (float(same.mean()), float(others.mean())) if len(same) and len(others) else None,
-        "examples": () if x is None or recovered is None else _examples(trials, own, x, recovered, named),
+        "examples": () if x is None or recovered is None else _examples(trials, own, x, recovered, right, sure, named),
+        "part_splits": _part_splits(trials, own, right),
     }
 
 
@@ -452,20 +475,52 @@ def as_images(vectors: Array, spec: Spec) -> Array | None:
     return vectors[: h * w].T.reshape(-1, h, w)
 
 
-def _examples(trials: Trials, own: Array, x: Array, recovered: Array, named: Array) -> tuple[Example, ...]:
+def _part_splits(trials: Trials, own: Array, right: Array) -> tuple[PartSplit, ...]:
+    """From whether the whole face and each part (1 + P, n) name the right person."""
+    if len(right) == 1:
+        return ()
+    chosen = {name: trials.conditions[own] == name for name in trials.condition_names} or {"": np.ones(len(own), bool)}
+    return tuple(
+        PartSplit(
+            name=name,
+            parts=tuple(Share.among(part[ours]) for part in right[1:]),
+            whole=Share.among(right[0, ours]),
+            together=Share.among(trials.rank[own[ours]] == 1),
+        )
+        for name, ours in chosen.items()
+        if ours.any()
+    )
+
+
+def _examples(
+    trials: Trials, own: Array, x: Array, recovered: Array, right: Array, sure: Array, named: Array
+) -> tuple[Example, ...]:
     """Recognised faces of up to four conditions, two each, chosen by how much is taken off and not by eye: of half of the
-    others less is, and of nine in ten.
+    others less is, and of nine in ten. With parts, also the one in which most of them are wrong.
+
+    `right` and `sure` (1 + P, n) are of the whole face and each part.
     """
     taken = np.abs(x - recovered).sum(axis=(1, 2)) / np.maximum(np.abs(x).sum(axis=(1, 2)), TINY)
     found: dict[int, Example] = {}
     for condition in trials.condition_names[:4] or ("",):
         ours = np.flatnonzero((trials.conditions[own] == condition) & (trials.rank[own] == 1))
         ours = ours[np.argsort(taken[ours], kind="stable")]
-        for quantile in (0.5, 0.9) if trials.condition_names else (0.1, 0.5, 0.9, 1.0):
-            if len(ours):
-                i = int(ours[round(quantile * (len(ours) - 1))])
-                photo = _photo(trials, own[i], named)
-                found[i] = Example(photo=photo, taken_off=float(taken[i]), x=x[i], recovered=recovered[i])
+        if not len(ours):
+            continue
+        quantiles = (0.5, 0.9) if trials.condition_names else (0.1, 0.5, 0.9, 1.0)
+        shown = [int(ours[round(quantile * (len(ours) - 1))]) for quantile in quantiles]
+        if len(right) > 1:
+            shown.append(int(ours[right[1:, ours].sum(axis=0).argmin()]))
+        for i in shown:
+            whole, *parts = (Vote(bool(agrees), float(weight)) for agrees, weight in zip(right[:, i], sure[:, i], strict=True))
+            found[i] = Example(
+                photo=_photo(trials, own[i], named),
+                taken_off=float(taken[i]),
+                x=x[i],
+                recovered=recovered[i],
+                parts=tuple(parts),
+                whole=whole,
+            )
     return tuple(found.values())
 
 

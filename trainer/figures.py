@@ -43,6 +43,12 @@ def picture(values: Array, colours: str, low: float, high: float) -> str:
     return _uri("png", buffer.getvalue())
 
 
+def between(share: float) -> str:
+    """A colour from orange (0) to blue (1)."""
+    ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in (ORANGE, BLUE)]
+    return "#" + "".join(f"{round(low + share * (high - low)):02x}" for low, high in zip(*ends, strict=True))
+
+
 def _uri(kind: str, data: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 

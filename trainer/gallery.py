@@ -147,6 +147,36 @@ def load(
     )
 
 
+def load_like(
+    path: Path,
+    *,
+    size: tuple[int, int],
+    alignment: str,
+    progress: Callable[[int, int], None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Gallery:
+    """Photos to measure on (`testing`), cropped like others of this size and alignment."""
+    cropped = alignment == NO_ALIGNMENT
+    found = load(path, cropped=cropped, size=size, alignment=alignment, progress=progress, say=say, testing=True)
+    if found.alignment != alignment:
+        raise GalleryError(
+            f"{path} holds cropped faces, and those of training were found and aligned.", "Pass a folder of photographs."
+        )
+    return found
+
+
+def refuse_enrolled(strangers: Gallery, people: Gallery) -> None:
+    """A stranger who is enrolled would be kept out at the price of keeping everybody out."""
+    known = {image.tobytes() for image in people.images}
+    pairs = zip(strangers.images, strangers.labels, strangers.sources, strict=True)
+    enrolled = [source for image, label, source in pairs if label in people.people or image.tobytes() in known]
+    if enrolled:
+        raise GalleryError(
+            f"Among the strangers is somebody who is enrolled, by name or by photo: {some(enrolled)}.",
+            "Remove their photos, or rename a stranger who only has the same name.",
+        )
+
+
 def _resized(grey: NDArray[np.uint8], *, size: tuple[int, int] | None) -> tuple[NDArray[np.uint8], str]:
     """A cropped photo at the size asked for, and a remark."""
     if size is None or grey.shape == size:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +24,8 @@ from edge.files import write_atomically
 from edge.manifest import ALIGNMENTS
 from trainer import calibrate
 from trainer.backbone import Backbone, Spec, features, restored
+from trainer.base import FaceClassifier
+from trainer.baselines.coders import BaselineCoder, restored_coding
 from trainer.calibrate import Rejection
 from trainer.coding import Coder, Coding
 from trainer.estimator import LCLRRDL
@@ -44,7 +46,8 @@ class Model:
     spec: Spec
     alignment: str
     """How the crops were made: one of edge.manifest's ALIGNMENTS."""
-    coding: Coding
+    coding: Any
+    """A Coding, or that of a baseline (trainer.baselines.coders)."""
     labels: tuple[str, ...]
     """The people, in the order of W's rows."""
     D: Array
@@ -64,32 +67,46 @@ class Model:
     parameters: dict[str, Any]
     """Of the estimator that was trained."""
     training: dict[str, Any]
-    """How training went: iterations, their residuals (solver.Step), rank, accuracy on the training crops, versions."""
+    """How training went: the method, accuracy on the training crops, versions, iterations, their residuals (solver.Step) and
+    rank, and the crops that W was not learned on, with the index of the person they look like (trainer.trust)."""
     rejection: Rejection | None
     """The confidence that keeps strangers out; None where it was not measured."""
     fingerprint: str
     """Of the training photos."""
 
     @cached_property
-    def coder(self) -> Coder:
-        return Coder(self.D, self.coding)
+    def coder(self) -> Coder | BaselineCoder:
+        if isinstance(self.coding, Coding):
+            return Coder(self.D, self.coding)
+        return BaselineCoder.of(self.D, self.W, self.coding)
 
     @cached_property
     def part_coders(self) -> list[tuple[Array, Coder]]:
-        """The rows of each part, and its coder."""
+        """The rows of each part, and its coder; the baselines know of no parts."""
+        if not isinstance(self.coding, Coding):
+            return []
         rows = part_rows(self.spec, self.parts)
         return list(zip(rows, part_coders(self.D, rows, self.coding), strict=True))
 
     def scores(self, crops: Array) -> Array:
         """(N, C) scores of grey crops (N, H, W)."""
+        return fuse(self.votes(crops)).T
+
+    def votes(self, crops: Array) -> list[Array]:
+        """(C, N) scores of the whole face, and of each of its parts, that `scores` puts together."""
         X = features(crops, self.spec).T
+        if isinstance(self.coder, BaselineCoder):
+            return [self.coder.scores(X)]
         parts = zip(self.W_parts, self.part_coders, strict=True)
-        of_parts = [W @ coder.code(unit_part(X, rows)) for W, (rows, coder) in parts]
-        return fuse([self.W @ self.coder.code(X), *of_parts]).T
+        return [self.W @ self.coder.code(X), *(W @ coder.code(unit_part(X, rows)) for W, (rows, coder) in parts)]
 
     def predict(self, crops: Array) -> Array:
         """(N,) names."""
         return np.array(self.labels)[self.scores(crops).argmax(axis=1)]
+
+    def doubted(self, sources: Sequence[str]) -> list[str]:
+        """What to say of the photos that probably have a wrong name; `sources` are those of the gallery it was trained on."""
+        return [f"{sources[crop]} (looks like {self.labels[person]})" for crop, person in self.training.get("doubted", ())]
 
     def facts(self) -> dict[str, Any]:
         """What a person or a script may want to know of it: no name, no pixel."""
@@ -151,7 +168,7 @@ class Model:
                 model = cls(
                     spec=restored(header["spec"], archive[BACKBONE].tobytes() if BACKBONE in archive else None),
                     alignment=header["alignment"],
-                    coding=Coding(**header["coding"]),
+                    coding=restored_coding(header["coding"]),
                     parts=header["parts"] and tuple(header["parts"]),
                     labels=tuple(header["labels"]) if isinstance(header["labels"], list) else (),
                     parameters=header["parameters"],
@@ -208,34 +225,42 @@ def fit(
     parameters: dict[str, Any],
     callback: Callable[[Step], None] | None = None,
     *,
+    method: type[FaceClassifier] = LCLRRDL,
     fpir: float | None = None,
+    strangers: Gallery | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
-    """Train on a gallery. `parameters` are those of LCLRRDL.
+    """Train on a gallery. `parameters` are those of the `method`: LCLRRDL, or a baseline that a device can use.
 
-    `fpir` is the share of strangers' photos that may be given a name: with it, and with enough people to leave some out, the
-    threshold is measured, and `progress` is called with (folds done, folds).
+    `fpir` is the share of strangers' photos that may be given a name: with it the threshold is measured, on people who are
+    left out, if there are enough, and on `strangers`, if there are any. `progress` is called with (folds done, folds).
     """
-    estimator = LCLRRDL(features=spec, callback=callback, **parameters)
+    watched = {"callback": callback} if method is LCLRRDL else {}
+    estimator: Any = method(features=spec, **watched, **parameters)
     try:
         estimator.fit(gallery.images, gallery.labels)
     except FloatingPointError as error:
         raise TrainingError(f"Training broke down: {error}.", "Use a larger gamma.") from None
-    rejection = None
-    if fpir is not None and len(gallery.people) >= calibrate.FEWEST_PEOPLE:
-        rejection = calibrate.threshold(calibrate.strangers_confidence(gallery, spec, parameters, progress=progress), fpir)
-    training = {
-        "iterations": estimator.n_iter_,
-        "rank": estimator.result_.rank,
-        "residuals": [[float(f"{value:.3g}") for value in step] for step in estimator.result_.residuals],
-    }
-    return learned(estimator, gallery, spec, training, rejection)
+    training: dict[str, Any] = {"method": method.__name__}
+    if isinstance(estimator, LCLRRDL):
+        training["iterations"] = estimator.n_iter_
+        training["rank"] = estimator.result_.rank
+        training["residuals"] = [[float(f"{value:.3g}") for value in step] for step in estimator.result_.residuals]
+    model = learned(estimator, gallery, spec, training, None)
+    if fpir is None:
+        return model
+    left_out = public = np.zeros(0)
+    if len(gallery.people) >= calibrate.FEWEST_PEOPLE:
+        left_out = calibrate.strangers_confidence(gallery, spec, parameters, method=method, progress=progress)
+    if strangers is not None:
+        public = calibrate.top_confidence(model.scores(strangers.images))
+    return replace(model, rejection=calibrate.stricter(left_out, public, fpir))
 
 
-def learned(estimator: LCLRRDL, gallery: Gallery, spec: Spec, training: dict[str, Any], rejection: Rejection | None) -> Model:
+def learned(estimator: Any, gallery: Gallery, spec: Spec, training: dict[str, Any], rejection: Rejection | None) -> Model:
     """The model of an estimator that was fitted to a gallery; `training` says how D was learned."""
     people = np.searchsorted(estimator.classes_, gallery.labels)
-    coding = estimator.coder_.coding
+    coding = estimator.coder_.coding if isinstance(estimator, LCLRRDL) else estimator.coding
     stored = estimator.get_params() | {"coding": coding.kind}
     model = Model(
         spec=spec,
@@ -244,8 +269,8 @@ def learned(estimator: LCLRRDL, gallery: Gallery, spec: Spec, training: dict[str
         labels=tuple(str(label) for label in estimator.classes_),
         D=estimator.D_.astype(np.float32),
         W=estimator.W_.astype(np.float32),
-        parts=estimator.parts,
-        W_parts=estimator.W_parts_.astype(np.float32),
+        parts=getattr(estimator, "parts", None),
+        W_parts=getattr(estimator, "W_parts_", np.zeros((0, *estimator.W_.shape))).astype(np.float32),
         atom_people=estimator.atom_classes_.astype(np.int32),
         crops=gallery.images,
         crop_people=people.astype(np.int32),
@@ -255,4 +280,6 @@ def learned(estimator: LCLRRDL, gallery: Gallery, spec: Spec, training: dict[str
         fingerprint=gallery.fingerprint,
     )
     model.training["accuracy"] = float(estimator.score(gallery.images, gallery.labels))
+    seen = np.searchsorted(estimator.classes_, getattr(estimator, "looks_like_", gallery.labels))
+    model.training["doubted"] = [[int(crop), int(seen[crop])] for crop in np.flatnonzero(seen != people)]
     return model

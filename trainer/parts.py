@@ -55,5 +55,9 @@ def fuse(scores: Sequence[Array]) -> Array:
     """(C,n) of the scores of the whole face and of its parts, (C,n) each; without parts, the scores as they are."""
     if len(scores) == 1:
         return scores[0]
-    units = [part / np.maximum(np.linalg.norm(part, axis=0), FAINT) for part in scores]
-    return np.mean([unit * unit.max(axis=0) for unit in units], axis=0, dtype=scores[0].dtype)
+    return np.mean([unit * unit.max(axis=0) for unit in map(unit_scores, scores)], axis=0, dtype=scores[0].dtype)
+
+
+def unit_scores(scores: Array) -> Array:
+    """(C,n) of a part at unit length; the highest of each column is the part's confidence, and its weight."""
+    return scores / np.maximum(np.linalg.norm(scores, axis=0), FAINT)

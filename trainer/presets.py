@@ -12,6 +12,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "features": "both",
         "parts": (4, 2),
         "coding": "l21",
+        "code_lam": None,
         "atoms_per_class": 5,
         "lam": 25.0,
         "alpha": 0.5,
@@ -21,6 +22,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "schedule": "fast",
         "classifier_codes": "coder",
         "copies": 0,
+        "doubt": True,
     },
 }
 # The whole face only: half of the work on the device.
@@ -35,6 +37,7 @@ PRESETS["paper"] = PRESETS["light"] | {
     "eta": 1e-3,
     "schedule": "paper",
     "classifier_codes": "training",
+    "doubt": False,
 }
 DEFAULT = "door"
 

@@ -17,7 +17,7 @@ import numpy as np
 from edge.events import printable
 from trainer import figures
 from trainer.calibrate import FEWEST_PEOPLE
-from trainer.evaluate import FPIRS, Confusion, Evaluation, Photo, Point, Share, Split, as_images, likeness
+from trainer.evaluate import FPIRS, Confusion, Evaluation, Example, Photo, Point, Share, Split, as_images, likeness
 from trainer.evaluate import percent as plain_percent
 from trainer.figures import Plot
 from trainer.prox import Array
@@ -328,7 +328,7 @@ def _inside(found: Evaluation) -> str:
     if atoms is None:
         parts.append("<p>The features are those of an embedding model: its atoms, DZ and E cannot be shown as pictures.</p>\n")
     else:
-        parts += [_atoms(found, atoms), _splits(found)]
+        parts += [_atoms(found, atoms), _splits(found), _parts(found)]
     parts.append(_codes(found))
     if found.residuals:
         caption = (
@@ -367,25 +367,86 @@ def _splits(found: Evaluation) -> str:
     cards = []
     for example in found.examples:
         top = float(example.x.max())
-        parts = (
+        parts = [
             (_picture(example.x, "gray", 0, top, "the face X"), "X"),
             (_picture(example.recovered, "gray", 0, top, "what D recovers, DZ"), "DZ"),
             (_picture(example.x - example.recovered, "RdBu", -top / 2, top / 2, "what was taken off, E"), "E"),
-        )
+        ]
+        if example.parts:
+            cells = [
+                (figures.BLUE if vote.right else figures.ORANGE, vote.confidence, f"{vote.confidence:.2f}".lstrip("0"))
+                for vote in example.parts
+            ]
+            parts.append((_gridded(found, found.trials.crops[example.photo.index], cells, "what its parts say"), "parts"))
         strip = "".join(f"<span>{picture}<small>{name}</small></span>" for picture, name in parts)
         condition = f"{_text(example.photo.condition)}, " if example.photo.condition else ""
         cards.append(
             f'<li><p class="strip">{strip}</p>'
-            f"<p>{_text(example.photo.person)}<small>{condition}{_percent(example.taken_off)} taken off</small></p></li>"
+            f"<p>{_text(example.photo.person)}<small>{condition}{_percent(example.taken_off)} taken off"
+            f"{_outvoted(example)}</small></p></li>"
         )
     caption = (
         "Recognised faces X = DZ + E: what the dictionary recovers, and what was taken off (red: darker than the face should "
         "be, blue: brighter). They were chosen by how much is taken off: the median of their condition, and its ninth tenth. "
         "What was worn in training, too, is part of D and stays on."
     )
+    if found.part_splits:
+        caption += (
+            " Right, what each part of the face says by itself: <b>blue</b> where it names the right person, <b>orange</b> "
+            "where another, with its confidence, which is also its weight and the strength of the colour. Parts that are "
+            "covered are outvoted. One face of each condition is the recognised one in which most parts are wrong: they take "
+            "it for different people, so that the right one, second with many, still has the most together."
+        )
     return (
         f'<figure id="split">\n<ul class="cards wide">{"".join(cards)}</ul>\n<figcaption>{caption}</figcaption>\n</figure>\n'
     )
+
+
+def _outvoted(example: Example) -> str:
+    if not example.parts:
+        return ""
+    wrong = sum(not vote.right for vote in example.parts)
+    whole = f"the whole face is {'right' if example.whole.right else 'wrong'} ({example.whole.confidence:.2f})"
+    return f"; {wrong} of {len(example.parts)} parts are wrong, {whole}"
+
+
+def _parts(found: Evaluation) -> str:
+    """How often each part is right, by condition: over the mean face of that condition, and as a table."""
+    if not found.part_splits:
+        return ""
+    trials, cards = found.trials, []
+    names = [_text(split.name or ("other" if found.conditions else "all")) for split in found.part_splits]
+    for name, split in zip(names, found.part_splits, strict=True):
+        chosen = trials.enrolled & (trials.conditions == split.name)
+        cells = [(figures.between(share.value or 0), 0.6, f"{100 * (share.value or 0):.0f}") for share in split.parts]
+        face = _gridded(found, trials.crops[chosen].mean(axis=0), cells, "how often each part is right")
+        cards.append(f"<li>{face}<p>{name}<small>together {_percent(split.together.value)}</small></p></li>")
+    assert found.model is not None
+    _, across = found.model.parts or (1, 1)
+    rows = [
+        [f"row {i // across + 1}, column {i % across + 1}", *(_rate(split.parts[i]) for split in found.part_splits)]
+        for i in range(len(found.part_splits[0].parts))
+    ]
+    rows += [["the whole face", *(_rate(split.whole) for split in found.part_splits)]]
+    rows += [["all together", *(_rate(split.together) for split in found.part_splits)]]
+    heads = ("right person first", *names)
+    caption = (
+        "In how many faces, in percent, each part names the right person all by itself, over the mean face: from "
+        "<b>orange</b> (never) to <b>blue</b> (always). A part that is covered knows nobody, and the others know enough."
+    )
+    return (
+        f'<figure id="parts">\n<ul class="cards">{"".join(cards)}</ul>\n<figcaption>{caption}</figcaption>\n</figure>\n'
+        f"<details>\n<summary>The same in figures</summary>\n{_table(heads, rows)}</details>\n"
+    )
+
+
+def _gridded(found: Evaluation, crop: Array, cells: Iterable[tuple[str, float, str]], tells: str) -> str:
+    """A face under the grid of its parts: the colour of each, how strong it is, and a word."""
+    assert found.model is not None
+    down, across = found.model.parts or (1, 1)
+    tinted = "".join(f'<i style="background:{colour}{round(255 * strong):02x}">{word}</i>' for colour, strong, word in cells)
+    grid = f"grid-template:repeat({down},1fr)/repeat({across},1fr)"
+    return f'<span class="parts">{_picture(crop, "gray", 0, 255, tells)}<span style="{grid}">{tinted}</span></span>'
 
 
 def _codes(found: Evaluation) -> str:

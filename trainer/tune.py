@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import json
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed, parallel_config
 from sklearn.model_selection import StratifiedKFold
 
 from edge.errors import GalleryError, TrainingError, UsageError
 from trainer.augment import harden
 from trainer.backbone import Spec, features
+from trainer.base import CodeClassifier, FaceClassifier
 from trainer.classifier import one_hot, ridge
 from trainer.estimator import LCLRRDL
+from trainer.parallel import each
 from trainer.prox import Array
 
 GRID: dict[str, tuple[Any, ...]] = {
@@ -45,52 +47,43 @@ def tune(
     labels: Array,
     *,
     spec_for: Callable[[str], Spec],
+    estimator: Callable[..., FaceClassifier] = LCLRRDL,
     grid: dict[str, tuple[Any, ...]] = GRID,
     fixed: dict[str, Any] | None = None,
     folds: int = 4,
     hard: bool = True,
     seed: int = 0,
     jobs: int = -1,
+    scheduler: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Trial]:
     """Every combination of the grid, best first; of equals, the one that stands first in the grid.
 
     `hard` makes the held-out photos harder (see augment.harden): clean ones of the same sitting are often all recognised, and
-    then choose nothing. eta costs nothing to try: it is swept over the codes of one training.
+    then choose nothing. eta costs nothing to try: a method that has it is trained once, and eta swept over its codes.
     """
     folds = min(folds, int(np.unique(labels, return_counts=True)[1].min()))
     if folds < 2:
         raise GalleryError("Tuning holds photos back, and somebody has only one.", "Give everybody two photos or more.")
     splits = list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(images, labels))
     names = [name for name in grid if name != "eta"]
+    etas = grid.get("eta", (None,))
     choices = [dict(zip(names, values, strict=True)) for values in itertools.product(*(grid[name] for name in names))]
     work = [(choice, fold) for choice in choices for fold in range(len(splits))]
 
-    def estimator(choice: dict[str, Any]) -> LCLRRDL:
-        kind = choice["features"]
+    def call(choice: dict[str, Any], fold: int) -> tuple[Any, ...]:
+        spec = spec_for(choice["features"])
         others = {name: value for name, value in choice.items() if name != "features"}
-        return LCLRRDL(features=spec_for(kind), random_state=seed, **(fixed or {}), **others)
+        method = estimator(**(fixed or {}), **others, features=spec, random_state=seed)
+        return method, spec, images, labels, *splits[fold], etas, [seed, fold] if hard else None
 
-    tasks = (
-        delayed(_accuracies)(
-            estimator(choice),
-            spec_for(choice["features"]),
-            images,
-            labels,
-            *splits[fold],
-            grid["eta"],
-            [seed, fold] if hard else None,
-        )
-        for choice, fold in work
-    )
-    with parallel_config("loky", inner_max_num_threads=1):  # a core each: small problems gain nothing from more
-        results = Parallel(n_jobs=jobs, return_as="generator")(tasks)
-        accuracy = np.array([_tick(result, i, len(work), progress) for i, result in enumerate(results)])
+    results = each(_accuracies, (call(*one) for one in work), jobs=jobs, scheduler=scheduler)
+    accuracy = np.array([_tick(result, i, len(work), progress) for i, result in enumerate(results)])
     accuracy = accuracy.reshape(len(choices), len(splits), -1)
     trials = [
-        Trial(choice | {"eta": eta}, float(accuracy[i, :, k].mean()), float(accuracy[i, :, k].std()))
+        Trial(choice | ({} if eta is None else {"eta": eta}), float(accuracy[i, :, k].mean()), float(accuracy[i, :, k].std()))
         for i, choice in enumerate(choices)
-        for k, eta in enumerate(grid["eta"])
+        for k, eta in enumerate(etas)
     ]
     if max(trial.accuracy for trial in trials) == 0:
         raise TrainingError("No choice of parameters gave a usable model.", "Look at the photos, or widen the grid.")
@@ -112,24 +105,26 @@ def choose(trials: list[Trial], photos: int, usual: dict[str, Any]) -> Trial:
 
 
 def _accuracies(
-    estimator: LCLRRDL,
+    estimator: FaceClassifier,
     spec: Spec,
     images: Array,
     labels: Array,
     train: Array,
     test: Array,
-    etas: Iterable[float],
+    etas: Sequence[float | None],
     hard_seed: list[int] | None,
 ) -> list[float]:
     """Percent of the test images recognised, for each eta."""
     held_out = images[test] if hard_seed is None else harden(images[test], np.random.default_rng(hard_seed))
     try:
         estimator.fit(images[train], labels[train])
-    except (TrainingError, FloatingPointError):
+    except (TrainingError, FloatingPointError, np.linalg.LinAlgError):
         return [0.0 for _ in etas]  # a collapsed choice loses, it does not stop the search
+    if not isinstance(estimator, CodeClassifier):
+        return [100 * float(estimator.score(held_out, labels[test]))]
     H = one_hot(np.searchsorted(estimator.classes_, labels[train]), len(estimator.classes_))
-    codes = estimator.coder_.code(features(held_out, spec).T)
-    scores = (ridge(estimator.codes_, H, eta) @ codes for eta in etas)
+    codes = estimator.code(features(held_out, spec).T)
+    scores = (ridge(estimator.codes_, H, estimator.eta if eta is None else eta) @ codes for eta in etas)
     return [100 * float(np.mean(estimator.classes_[score.argmax(axis=0)] == labels[test])) for score in scores]
 
 
@@ -142,8 +137,7 @@ def _tick(result: Any, done: int, total: int, progress: Callable[[int, int], Non
 def to_toml(parameters: dict[str, Any], comment: str) -> str:
     """Text that `trainer fit --config` reads."""
     lines = [f"# {line}" for line in comment.splitlines()]
-    for name, value in parameters.items():
-        lines.append(f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value!r}")
+    lines += [f"{name} = {json.dumps(value)}" for name, value in parameters.items()]
     return "\n".join(lines) + "\n"
 
 

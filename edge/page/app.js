@@ -16,7 +16,7 @@ const number = (value, digits) => (typeof value === "number" ? value.toFixed(dig
 
 function row(event) {
   const decision = event.kind === "decision";
-  const who = decision ? event.label || "someone" : ["camera", "kit"].includes(event.kind) ? event.kind : "terminal";
+  const who = decision ? event.label || "someone" : ["camera", "kit", "challenge"].includes(event.kind) ? event.kind : "terminal";
   const outcome = event.outcome || { start: "started", stop: "stopped" }[event.kind];
   const numbers = decision ? `${number(event.confidence, 2)}, needs ${number(event.threshold, 2)}` : "";
   const time = element("time", "", new Date(event.utc).toLocaleTimeString());
@@ -48,6 +48,7 @@ function showHealth(health) {
   part("health").className = up ? "up" : "down";
   part("health").textContent = up ? `camera up, ${number(health.fps, 1)} fps` : "camera lost";
   trouble(up ? "" : health.error ? `The camera is lost: ${health.error}` : "The camera is lost.");
+  part("strangers").textContent = health.strangers || "";
   const facts = [
     ["camera", health.camera],
     ["kit", health.kit],

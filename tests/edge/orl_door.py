@@ -76,6 +76,11 @@ def kit() -> bytes:
     )
 
 
+def promise() -> str:
+    """What a terminal with this kit says of strangers when it starts."""
+    return f"{kits.parse(kit()).manifest.thresholds.sentence}\n"
+
+
 @cache
 def recognizer() -> Recognizer:
     return Recognizer(kits.parse(kit()))

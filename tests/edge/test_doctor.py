@@ -308,6 +308,7 @@ def test_a_kit_is_examined(kit: Path) -> None:
         "self-test": "ok",
     }
     assert f"{portraits.PEOPLE} people" in checks["kit"].found
+    assert "0.8, which was set without having seen strangers" in checks["thresholds"].found
     kit.chmod(0o644)
     assert one(doctor.check_kit(kit), "permissions").state == "warn"
     kit.chmod(0o600)
@@ -384,6 +385,23 @@ def test_the_command_on_this_machine(
     assert code == (37 if "fail" in states.values() else 0)
     for name in ("python", "numpy", "opencv", "onnxruntime", "cpu", "kit", "self-test", "camera"):
         assert states[name] == "ok", found
+
+
+def test_the_command_goes_by_the_settings(
+    kit: Path, video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("EDGE_KIT", raising=False)
+    file = tmp_path / "settings.toml"
+    file.write_text(f'[kit]\npath = "{kit}"\nthreads = 99\n[camera]\nsource = "{video}"\n')
+    edge(monkeypatch, "doctor", "--settings", file, "--json")
+    found = {check["name"]: check["found"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert f"{kit}: version 1, {portraits.PEOPLE} people" in found["kit"]
+    assert video.name in found["camera"]
+    assert found["threads"].startswith("99 of")
+    edge(monkeypatch, "doctor", "--settings", file, "--threads", "98", "--no-camera", "--json")
+    found = {check["name"]: check["found"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["threads"].startswith("98 of")
+    assert "camera" not in found
 
 
 def test_the_command_without_a_kit_fails_and_says_what_to_do(

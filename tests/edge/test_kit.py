@@ -26,7 +26,7 @@ from edge.errors import (
     KitVersionError,
     SignatureUnavailableError,
 )
-from edge.manifest import Manifest
+from edge.manifest import Manifest, Thresholds
 from export import kit as writing
 from tests.export import doors
 
@@ -328,3 +328,12 @@ def test_the_manifest_has_one_spelling() -> None:
     assert Manifest.from_bytes(data).to_bytes() == data
     with pytest.raises(KitDamagedError):
         Manifest.from_bytes(data.replace(b" ", b"  ", 1))
+
+
+def test_what_is_promised_of_strangers_is_a_sentence() -> None:
+    measured: dict[str, Any] = {"fpir": 0.01, "fpir_low": 0.0018, "fpir_high": 0.0256, "strangers": 340}
+    assert Thresholds(confidence=0.71, residual=1.0, provisional=False, **measured).sentence == (
+        "A name takes a confidence of 0.71; of strangers' photos at most 1 % reach it, as far as 340 of them tell "
+        "(95 % interval 0.18 to 2.6 %)."
+    )
+    assert "is not known" in Thresholds(confidence=0.71, residual=1.0, provisional=True).sentence

@@ -37,6 +37,7 @@ from edge.events import ForPeople, notice
 from edge.kit import Kit
 from edge.kit_store import MAX_STARTS, RECORD, Record, Store
 from edge.kit_watch import FIRST_FRAMES, Change, KitWatch, OnTrial
+from edge.manifest import Thresholds
 from edge.recognize import Recognizer
 from edge.terminal import Terminal
 from export.kit import sign
@@ -181,7 +182,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Store[OnTrial]:
     return store
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(at=st.integers(0, 645_000), new=st.binary(min_size=1, max_size=40), cut=st.booleans())
 def test_whatever_is_dropped_gives_a_named_error_or_is_the_kit(shared: Store[OnTrial], at: int, new: bytes, cut: bool) -> None:
     data = kit(9)[:at] + new + (b"" if cut else kit(9)[at + len(new) :])
@@ -195,7 +196,7 @@ def test_whatever_is_dropped_gives_a_named_error_or_is_the_kit(shared: Store[OnT
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numbers of a forger's overflow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(part=st.sampled_from([kits.RECOGNIZER, kits.DETECTOR]), where=st.floats(0, 1), new=st.binary(min_size=1, max_size=4))
 def test_whatever_a_forger_changes_gives_a_named_error_or_works(
     shared: Store[OnTrial], part: str, where: float, new: bytes
@@ -578,7 +579,8 @@ def test_a_kit_over_the_air(tmp_path: Path) -> None:
             assert edge("kit", "install", tmp_path / "new.kit", "--settings", file)[0] == expected
             (tmp_path / "door.kit").write_bytes(data)
             until(partial(lambda wanted: kit_events()[2:] == wanted, [("refused", second)] * number))
-        _, facts, _ = edge("kit", "status", "--settings", file)
+        _, facts, words = edge("kit", "status", "--settings", file)
+        assert Thresholds(**facts["current"]["thresholds"]).sentence in words
         assert (facts["current"]["version"], facts["previous"]["version"], facts["highest_version"]) == (2, 1, 2)
         assert "damaged" in facts["dropped"]["refused"]
         seen = len(kit_events())

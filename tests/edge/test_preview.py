@@ -28,6 +28,7 @@ from edge.annotate import Mark, View
 from edge.camera import Frame
 from edge.errors import ListenError
 from edge.events import notice
+from edge.manifest import Thresholds
 from edge.preview import Preview, parse_address
 from tests.edge.test_events import NOON, told
 
@@ -466,6 +467,9 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 
 def test_the_page_in_a_browser(browser: Browser, tmp_path: Path) -> None:
     state: dict[str, Any] = {"camera": "front", "kit": "0123456789ab", "counters": {"granted": 1, "denied": 1}}
+    state["strangers"] = Thresholds(
+        confidence=0.71, residual=1.0, provisional=False, fpir=0.01, fpir_low=0.0018, fpir_high=0.0256, strangers=340
+    ).sentence
     pictures = Path(os.environ.get("SCREENSHOTS", tmp_path))
     going = threading.Event()
 
@@ -511,6 +515,7 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path) -> None:
             assert "granted" in text("#events li.granted .outcome")
             assert "camera up" in text("#health")
             assert "front" in text("#facts")
+            assert text("#strangers") == state["strangers"]
             assert browser.run("document.getElementById('trouble').hidden") is True
 
             preview(told(outcome="denied", reason="unknown", label=None, confidence=0.41))

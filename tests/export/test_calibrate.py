@@ -10,7 +10,7 @@ import pytest
 from edge.errors import GalleryError, ParameterError, PrecisionLossError, UsageError
 from edge.kit import parse
 from export import build as building
-from export import calibrate, graph
+from export import calibrate, graph, nodes
 from export.calibrate import ACCURACY_SHIFT, AGREEMENT, SURE, Faces
 from export.graph import Factors
 from tests.export import doors
@@ -99,7 +99,7 @@ def test_loss_of_precision_is_measured_and_refused(monkeypatch: pytest.MonkeyPat
     model = doors.model("both", "l21")
     with monkeypatch.context() as patched:
         # Weights in one bit: what int8 would be if it were bad.
-        patched.setattr(graph._Graph, "weight", one_bit)
+        patched.setattr(nodes.Graph, "weight", one_bit)
         with pytest.raises(PrecisionLossError, match="int8 costs"):
             building.build(model, precision="int8", data=held_out())
     built = building.build(model, precision="int8", data=held_out())
@@ -107,7 +107,7 @@ def test_loss_of_precision_is_measured_and_refused(monkeypatch: pytest.MonkeyPat
     assert parse(built.kit).manifest.precision == "int8"
 
 
-def one_bit(self: graph._Graph, name: str, value: np.ndarray, precision: str) -> None:
+def one_bit(self: nodes.Graph, name: str, value: np.ndarray, precision: str) -> None:
     self.constant(name, value if precision == "fp32" else np.sign(value) * np.abs(value).mean())
 
 

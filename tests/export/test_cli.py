@@ -108,6 +108,7 @@ def test_inspect_names_nobody(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert run(folder, "inspect signed.kit --key ours.pem.pub") == 0
     shown = capsys.readouterr().out
     assert "thresholds.provisional" in shown
+    assert kits.read(folder / "signed.kit").manifest.thresholds.sentence in shown
     assert not any(name in shown or name in json.dumps(found, ensure_ascii=False) for name in doors.NAMES)
 
 

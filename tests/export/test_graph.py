@@ -211,7 +211,7 @@ def test_all_listed_operators_are_needed() -> None:
         for precision in PRECISIONS
         for node in loaded(build(doors.model("both", coding, parts=(2, 1)), precision)).graph.node
     }
-    assert used == onnx_guard.RECOGNIZER_OPERATORS
+    assert used | {"Transpose"} == onnx_guard.RECOGNIZER_OPERATORS  # that one is LLC's: see test_baselines
 
 
 def test_symbols_name_the_tensors() -> None:

@@ -11,6 +11,7 @@ import pytest
 from edge.errors import GalleryError, UsageError
 from tests.data import file_of
 from trainer.benchmark import (
+    CELLS,
     SCENARIOS,
     TUNED,
     Cell,
@@ -21,6 +22,7 @@ from trainer.benchmark import (
     tune_cell,
     tuned_parameters,
 )
+from trainer.methods import METHODS
 from trainer.presets import DEFAULT, PRESETS
 
 AR_LABELS = np.repeat(np.arange(3), 26)
@@ -84,13 +86,14 @@ def test_arrays_of_another_shape_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_cell_of_the_tables_has_tuned_parameters() -> None:
-    cells = [Cell(dataset="yaleb", per_class=n, rate=rate) for n in (8, 32) for rate in (2, 4, 8)]
-    cells += [Cell(dataset="ar", scenario=scenario) for scenario in SCENARIOS]
     tuned = tomllib.loads(TUNED.read_text())
-    for cell in cells:
-        assert set(tuned[cell.name]["pixels"]) == {"lam", "alpha", "gamma", "eta"}, cell.name
-        assert tuned_parameters(cell, "pixels") == tuned[cell.name]["pixels"]
-        assert tuned_parameters(cell, "both")["lam"] == PRESETS[DEFAULT]["lam"]
+    for cell in CELLS:
+        assert set(tuned[cell.name]) == set(METHODS), cell.name
+        for name, method in METHODS.items():
+            found = tuned[cell.name][name]["pixels"]
+            assert set(found) == set(method.grid), (cell.name, name)
+            assert tuned_parameters(cell, "pixels", name) == found
+        assert tuned_parameters(cell, "both")["gamma"] == PRESETS[DEFAULT]["gamma"]
 
 
 @pytest.mark.parametrize(("features", "coding", "at_least"), [("pixels", "l1", 78), ("gradient", "l21", 98)])

@@ -13,7 +13,7 @@ from scipy.stats import binom
 from edge.errors import ParameterError
 from tests.trainer.test_model import SPEC, gallery
 from trainer import calibrate
-from trainer.calibrate import strangers_confidence, threshold, top_confidence
+from trainer.calibrate import strangers_confidence, stricter, threshold, top_confidence
 from trainer.estimator import LCLRRDL
 from trainer.model import Model, fit
 
@@ -98,3 +98,50 @@ def test_a_model_keeps_its_threshold(tmp_path: Path) -> None:
 
 def test_of_few_people_none_can_be_left_out() -> None:
     assert fit(gallery(), SPEC, {"atoms_per_class": 3}, fpir=0.1).rejection is None
+
+
+# --- Strangers who are handed in ---
+
+
+@given(confidences, confidences, st.floats(1e-4, 0.5))
+def test_of_two_kinds_of_strangers_neither_passes_more_often_than_asked_for(
+    left_out: np.ndarray, public: np.ndarray, fpir: float
+) -> None:
+    found = stricter(left_out, public, fpir)
+    assert found is not None
+    decide, others = (public, left_out) if found.public else (left_out, public)
+    alone = threshold(decide, fpir)
+    assert (found.confidence, found.passed, found.trials) == (alone.confidence, alone.passed, len(decide))
+    assert found.promise == alone.promise >= 3 / len(decide), "the others make it look no better"
+    assert found.others_passed == np.sum(others >= found.confidence) <= fpir * len(others) == fpir * found.others_trials
+
+
+@given(confidences, st.integers(1, 5000))
+def test_photos_that_are_easy_to_refuse_change_nothing(left_out: np.ndarray, easy: int) -> None:
+    found = stricter(left_out, np.full(easy, left_out.min() - 1))
+    alone = threshold(left_out)
+    assert found is not None
+    assert (found.confidence, found.interval, found.promise) == (alone.confidence, alone.interval, alone.promise)
+
+
+def test_one_kind_alone_will_do() -> None:
+    one, none = np.array([0.3, 0.5]), np.zeros(0)
+    assert stricter(one, none, 0.1) == threshold(one, 0.1)
+    public = stricter(none, one, 0.1)
+    assert public is not None
+    assert (public.public, public.confidence, public.trials) == (True, threshold(one, 0.1).confidence, 2)
+    assert stricter(none, none, 0.1) is None
+
+
+@pytest.mark.parametrize("people", [("anna", "ben"), tuple("abcdef")])
+def test_strangers_are_scored_by_the_model_itself(people: tuple[str, ...], tmp_path: Path) -> None:
+    known, strangers = gallery(people=people), gallery(seed=7, people=("yves", "zoe"))
+    model = fit(known, SPEC, {"atoms_per_class": 3}, fpir=0.1, strangers=strangers)
+    found = model.rejection
+    assert found is not None
+    scored = top_confidence(model.scores(strangers.images))
+    trials = {True: len(strangers.images), False: len(known.images) if len(people) > 5 else 0}
+    assert (found.trials, found.others_trials) == (trials[found.public], trials[not found.public])
+    assert (found.passed if found.public else found.others_passed) == np.sum(scored >= found.confidence) <= 1
+    model.save(tmp_path / "door.npz")
+    assert Model.load(tmp_path / "door.npz").rejection == found

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from edge.manifest import ALIGNMENT
+from edge.photo import read_grey
 from edge.preprocess import SIZE
 from tests import portraits
 from tests.data import faces, file_of
-from trainer import cli
+from tests.trainer.conftest import Call
 from trainer.model import Model
 
 
@@ -29,25 +30,6 @@ def photos(tmp_path: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(folder / f"{i}.png"), image)
     return tmp_path / "photos"
-
-
-class Call:
-    """Runs the command in this process."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
-
-    def __call__(self, *words: str | Path) -> tuple[int, str, str]:
-        self.monkeypatch.setattr(sys, "argv", ["trainer", *map(str, words)])
-        with pytest.raises(SystemExit) as leaving:
-            cli.main()
-        assert isinstance(leaving.value.code, int)
-        return leaving.value.code, *self.capsys.readouterr()
-
-
-@pytest.fixture
-def trainer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    return Call(monkeypatch, capsys)
 
 
 def test_fit_writes_a_model_that_recognises(trainer: Call, photos: Path, tmp_path: Path) -> None:
@@ -82,6 +64,40 @@ def test_fit_and_tune_take_photographs(trainer: Call, tmp_path: Path) -> None:
     grid = ("--features", "both", "--lam", "25", "--alpha", "0.5", "--gamma", "0.05", "--folds", "2", "--jobs", "1")
     words = ("tune", tmp_path / "photos", "--skip-bad", "-o", tmp_path / "t.toml", "--coding", "l21")
     assert trainer(*words, *grid)[0] == 0
+
+
+def test_strangers_who_are_handed_in_set_the_threshold(trainer: Call, photos: Path, tmp_path: Path) -> None:
+    """Of four people nobody can be left out."""
+    output = tmp_path / "door.npz"
+    images, _ = faces(people=3, seed=9)
+    (tmp_path / "others").mkdir()
+    for i, image in enumerate(images):
+        cv2.imwrite(str(tmp_path / "others" / f"{i}.png"), image)
+    np.savez(tmp_path / "others.npz", images=images, labels=np.repeat(["xaver", "yves", "zoe"], 6))
+    fit = ("fit", photos, "--cropped", "-o", output, "--parts", "none")
+    assert "or --strangers" in trainer(*fit)[2]
+    for strangers in ("others", "others.npz"):
+        code, _, said = trainer(*fit, "--strangers", tmp_path / strangers)
+        assert code == 0
+        assert "of 18 photos of the strangers handed in get a name" in said
+        rejection = Model.load(output).rejection
+        assert rejection is not None
+        assert (rejection.public, rejection.trials) == (True, 18)
+    code, _, said = trainer("forget", output, "person 3", "--calibrate")
+    assert (code, "is kept" in said, "takes 6 people" in said) == (0, True, True)
+    assert Model.load(output).rejection == rejection
+
+
+@pytest.mark.parametrize("by", ["name", "photo"])
+def test_who_is_enrolled_is_no_stranger(trainer: Call, photos: Path, tmp_path: Path, by: str) -> None:
+    own, name = next((photos / "person 1").iterdir()), "person 1" if by == "name" else "zoe"
+    (tmp_path / "others" / name).mkdir(parents=True)
+    image = faces(seed=9)[0][0] if by == "name" else read_grey(own)
+    cv2.imwrite(str(tmp_path / "others" / name / "1.png"), image)
+    output = tmp_path / "door.npz"
+    code, _, said = trainer("fit", photos, "--cropped", "-o", output, "--strangers", tmp_path / "others")
+    assert (code, output.exists()) == (2, False)
+    assert f"somebody who is enrolled, by name or by photo: {name}/1.png" in said
 
 
 def test_options_override_config_overrides_preset(trainer: Call, photos: Path, tmp_path: Path) -> None:
@@ -123,6 +139,7 @@ def test_reproduce_prints_one_json_object(trainer: Call) -> None:
         (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--lam", "1e-4"], "collapsed"),
         (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--config", "nowhere.toml"], "nowhere.toml"),
         (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--size", "1x1"], "blank"),
+        (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--no-calibrate", "--strangers", "PHOTOS"], "--no-calibrate"),
         (["tune", "PHOTOS", "--cropped", "-o", "OUT", "--lam", "a,b"], "positive numbers"),
         (["tune", "PHOTOS", "--cropped", "-o", "OUT", "--features", "colour"], "not known"),
         (["show", "PHOTOS"], "cannot be opened"),

@@ -17,7 +17,7 @@ from trainer.enrol import enrol, forget, photos_for
 from trainer.gallery import Gallery
 from trainer.model import ARRAYS, Model, fit
 
-from .test_cli import Call, trainer  # noqa: F401  (a fixture)
+from .conftest import Call
 from .test_model import SPEC, gallery
 
 PEOPLE = ("anna", "ben", "dora", "emil", "fay", "gus", "çelik")
@@ -205,7 +205,7 @@ def folders(everybody: Gallery, tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def test_the_commands_enrol_and_forget(trainer: Call, folders: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_the_commands_enrol_and_forget(trainer: Call, folders: Path, tmp_path: Path) -> None:
     aside = tmp_path / "dora"
     shutil.move(folders / "dora", aside)
     model = tmp_path / "door.npz"
@@ -232,6 +232,19 @@ def test_the_commands_enrol_and_forget(trainer: Call, folders: Path, tmp_path: P
     assert "--skip-bad" in said
     assert trainer("enrol", model, aside, "--skip-bad", "--calibrate")[0] == 0
     assert Model.load(model).labels == PEOPLE
+
+
+def test_strangers_who_were_handed_in_are_not_asked_again(trainer: Call, everybody: Gallery, tmp_path: Path) -> None:
+    handed_in = replace(KEPT, public=True, confidence=0.9)
+    model = tmp_path / "door.npz"
+    replace(fit(everybody, SPEC, {"atoms_per_class": 3}), rejection=handed_in).save(model)
+    assert "is kept (0.9); --calibrate" in trainer("forget", model, "dora")[2]
+    said = trainer("forget", model, "anna", "--calibrate")[2]  # five are left
+    assert "is kept (0.9); to measure it again takes 6 people" in said
+    replace(fit(everybody, SPEC, {"atoms_per_class": 3}), rejection=handed_in).save(model)
+    said = trainer("forget", model, "dora", "--calibrate")[2]
+    assert "photos of people who were left out" in said
+    assert "Before it was 0.9, with strangers who were handed in" in said
 
 
 def test_photos_are_cropped_like_those_of_the_model(trained: Model, folders: Path) -> None:

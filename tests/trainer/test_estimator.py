@@ -121,10 +121,12 @@ def test_clone_and_set_params_carry_every_parameter() -> None:
         "locality": "squared",
         "schedule": Schedule(rho=1.7),
         "coding": Coding(kind="l21", lam=3.0),
+        "code_lam": 0.7,
         "classifier_codes": "training",
         "features": SPEC,
         "parts": (2, 2),
         "copies": 4,
+        "doubt": False,
         "random_state": 9,
         "callback": print,
     }

@@ -193,6 +193,31 @@ def test_facts_are_plain_and_complete(trials: Trials) -> None:
     assert low <= facts["rank1"]["share"] <= high
 
 
+def test_a_part_that_is_covered_knows_nobody_and_is_outvoted() -> None:
+    model = doors.model("both", "l21", parts=(2, 2))
+    images, people = doors.held_out()
+    covered = images.copy()
+    covered[:, : images.shape[1] // 2] = np.random.default_rng(0).integers(0, 256, covered[:, : images.shape[1] // 2].shape)
+    known = Gallery(
+        images=np.concatenate([images, covered]),
+        labels=np.concatenate([people, people]),
+        sources=tuple(f"{i}.png" for i in range(2 * len(images))),
+        conditions=("clean",) * len(images) + ("covered",) * len(images),
+    )
+    tested = trying.of_model(model)
+    found = evaluate.measure(tested, trying.try_out(tested, known)[0], model=model)
+    clean, spoiled = found.part_splits
+    assert (clean.name, spoiled.name) == ("clean", "covered")
+    shares = [[share.value or 0 for share in split.parts] for split in found.part_splits]
+    assert max(shares[1][:2]) < 0.6 < min(*shares[0], *shares[1][2:]), "the upper two are covered"
+    assert (spoiled.together.value or 0) > 0.8
+    truth = found.trials.truth
+    votes = [vote.argmax(axis=0) == truth for vote in model.votes(found.trials.crops)]
+    assert [split.whole for split in found.part_splits] == [Share.among(half) for half in np.split(votes[0], 2)]
+    for example in found.examples:
+        assert [vote.right for vote in example.parts] == [bool(vote[example.photo.index]) for vote in votes[1:]]
+
+
 def test_codes_are_compared_two_by_two() -> None:
     rng = np.random.default_rng(0)
     codes, truth = rng.standard_normal((7, 9)), np.array([0, 0, 2, 2, 2, 5, 5, 7, 7])
@@ -235,7 +260,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.save(folder / "door.npz")
     built = graph.build(Factors.of(model), model.spec, model.coding, "fp32")
     packed = {"coding": model.coding, "precision": "fp32", "calibration": {}, "detector": None}
-    (folder / "door.kit").write_bytes(bundle(model, built, thresholds=thresholds(), **packed))  # type: ignore[arg-type]
+    (folder / "door.kit").write_bytes(bundle(model, built, thresholds=thresholds(), **packed))
     images, names = doors.held_out()
     others, _ = doors.crops(seed=9)
     conditions = np.array(["clean", "scarf"])[np.arange(len(images)) % 2]
@@ -303,7 +328,7 @@ def test_what_the_kit_refuses_gets_no_name(files: Path, tmp_path: Path) -> None:
     built = graph.build(Factors.of(model), model.spec, model.coding, "fp32")
     strict = Thresholds(confidence=0.1, residual=1e-6, provisional=True)
     packed = {"coding": model.coding, "precision": "fp32", "calibration": {}, "detector": None}
-    (tmp_path / "door.kit").write_bytes(bundle(model, built, thresholds=strict, **packed))  # type: ignore[arg-type]
+    (tmp_path / "door.kit").write_bytes(bundle(model, built, thresholds=strict, **packed))
     found = evaluate.run(tmp_path / "door.kit", files / "seen.npz", strangers=files / "strangers.npz")
     assert found.own is not None
     assert (found.own.fnir.value, found.own.fpir.value, found.unlike) == (1, 0, 72)

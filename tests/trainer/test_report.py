@@ -21,17 +21,18 @@ import pytest
 
 from edge.errors import UsageError
 from tests.export import doors
-from tests.trainer import test_cli, test_evaluate
-from tests.trainer.test_cli import Call
-from trainer import evaluate
+from tests.trainer import test_evaluate
+from tests.trainer.conftest import Call
+from trainer import evaluate, figures
 from trainer import trials as trying
 from trainer.calibrate import Rejection
 from trainer.evaluate import Evaluation
 from trainer.gallery import Gallery, Refused
 from trainer.model import Model
+from trainer.parts import Grid
 from trainer.report import page
 
-trainer, files = test_cli.trainer, test_evaluate.files  # fixtures
+files = test_evaluate.files  # a fixture
 TODAY = date(2026, 3, 1)
 FIGURES = ("det", "confidence", "cmc", "atoms", "split", "codes", "likeness", "convergence")
 SECTIONS = (
@@ -49,9 +50,11 @@ SECTIONS = (
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "&lt; ' \x07 \u202e$x$", "_hidden 名前")
 
 
-def measured(*, strangers: bool = True, kind: str = "both", threshold: float = 0.65, **changes: Any) -> Evaluation:
+def measured(
+    *, strangers: bool = True, kind: str = "both", threshold: float = 0.65, parts: Grid | None = None, **changes: Any
+) -> Evaluation:
     """Four people under hostile names, on photos spoiled enough to be missed now and then."""
-    model = doors.model(kind, "l21")
+    model = doors.model(kind, "l21", parts=parts)
     names = dict(zip(model.labels, HOSTILE, strict=True))
     rejection = Rejection(confidence=threshold, target=0.01, passed=1, trials=300)
     model = replace(model, labels=HOSTILE, rejection=rejection, **changes)
@@ -180,6 +183,32 @@ def test_every_number_of_the_json_is_on_the_page(found: Evaluation, html: str) -
         assert f"{100 * example['taken_off']:.1f} % taken off" in text
     assert f"{100 * facts['own_atoms']:.1f} % lies on the atoms" in text
     assert f"{facts['alike'][0]:.2f} within a person" in text
+
+
+@pytest.mark.parametrize("kind", ["both", "gradient"])
+def test_what_each_part_of_a_face_says_is_shown(kind: str) -> None:
+    found = measured(kind=kind, parts=(3, 2))
+    html = page(found, TODAY)
+    test_every_number_of_the_json_is_on_the_page(found, html)
+    root = parsed(html)
+    split, parts = (root.find(f".//figure[@id='{name}']") for name in ("split", "parts"))
+    assert split is not None
+    assert parts is not None
+    votes = [vote for example in found.examples for vote in example.parts]
+    assert len(votes) == 6 * len(found.examples)
+    assert 0 < sum(vote.right for vote in votes) < len(votes), "or the test shows nothing"
+    colours = {True: figures.BLUE, False: figures.ORANGE}
+    for vote, cell in zip(votes, split.findall(".//i"), strict=True):
+        assert cell.get("style", "").startswith(f"background:{colours[vote.right]}")
+        assert float(cell.text or "") == pytest.approx(vote.confidence, abs=0.006)
+    shown = [cell.text for cell in parts.findall(".//i")]
+    assert shown == [f"{100 * share.count / share.of:.0f}" for own in found.part_splits for share in own.parts]
+
+
+def test_without_parts_none_are_shown(found: Evaluation, html: str) -> None:
+    assert found.part_splits == ()
+    assert parsed(html).find(".//figure[@id='parts']") is None
+    assert not parsed(html).findall(".//figure[@id='split']//i")
 
 
 def test_the_summary_adds_up(found: Evaluation, html: str) -> None:

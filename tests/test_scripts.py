@@ -1,0 +1,148 @@
+"""Measurements that take long go on where they were stopped; and a table is of what was measured, with the rest left empty."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge.errors import UsageError
+from edge.preprocess import FeatureSpec
+from tests.data import ROOT, faces
+
+sys.path.append(str(ROOT / "scripts"))
+import bench_accuracy
+import bench_peers
+import bench_spoiled
+import peers
+from bench_accuracy import COSINE, OURS, Answers, Faces, Task
+from kept import Kept
+
+STOPPED = """
+import os, signal, sys
+from pathlib import Path
+from kept import Kept
+results = Kept(Path(sys.argv[1]))
+for name in "abc":
+    results.once(name, lambda: print("measured", name, flush=True) or name.upper())
+    if name == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+
+    def run(until: str) -> tuple[int, str]:
+        command = [sys.executable, "-c", STOPPED, str(file), until]
+        paths = os.pathsep.join((str(ROOT), str(ROOT / "scripts")))
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths})
+        return done.returncode, done.stdout
+
+    assert run("b") == (-signal.SIGKILL, "measured a\nmeasured b\n")
+    assert json.loads(file.read_text()) == {"a": "A", "b": "B"}
+    assert run("never") == (0, "measured c\n")
+    assert Kept(file) == {"a": "A", "b": "B", "c": "C"}
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("not results")
+    with pytest.raises(UsageError, match="holds no results"):
+        Kept(file)
+    assert file.read_text() == "not results"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Faces], list[Task]]:
+    """Two tasks on made-up people, three enrolled and one not; of ours only `light`, and no network."""
+    images, labels = faces()
+    monkeypatch.setattr(bench_accuracy, "OURS", {"ours, `light`": OURS["ours, `light`"]})
+    usual = bench_accuracy._answer
+
+    def without_network(own: Faces, task: Task, parameters: dict[str, Any] | None, say: Any) -> Answers:
+        return usual(own, task, parameters or OURS["ours, `light`"], say)
+
+    monkeypatch.setattr(bench_accuracy, "_answer", without_network)
+    known = np.flatnonzero(labels < 3)
+    train, test = known[known % 2 == 0], np.append(known[known % 2 == 1], np.flatnonzero(labels == 3))
+    people = np.where(labels[test] < 3, labels[test], -1)
+    how: dict[str, Any] = {"faces": "made up", "train": train, "labels": labels[train], "test": test, "people": people}
+    own = Faces(crops=images, aligned=images, spec=FeatureSpec.for_crop(*images.shape[1:]))
+    return {"made up": own}, [Task(name=name, split=0, **how) for name in ("ORL", "Yale B")]
+
+
+def test_only_what_is_missing_is_measured(
+    small: tuple[dict[str, Faces], list[Task]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets, tasks = small
+    asked: list[dict[str, list[int]]] = []
+
+    def some_peers(_: Any, given: Path) -> Any:
+        """The first peer answers one task and then breaks down."""
+        with np.load(given) as archive:
+            asked.append(json.loads(str(archive["todo"])))
+            name, (k, *_) = next(iter(asked[-1].items()))
+            tested = archive[f"{k}.test"]
+        yield {"name": name, "task": k, "labels": [0] * len(tested), "scores": [0.5] * len(tested), "cost": {"bytes": 1}}
+
+    monkeypatch.setattr(peers, "run", some_peers)
+    results = Kept(tmp_path / "results.json")
+    said: list[str] = []
+    bench_accuracy.fill("peers", sets, tasks, bench_accuracy.rates, results, said.append)
+    ways = ("ours, `light`", COSINE)
+    first = next(iter(bench_peers.RECOGNIZERS))
+    assert set(results) == {f"peers/{way}/{task}/0" for way in ways for task in ("ORL", "Yale B")} | {
+        f"peers/{first}/cost",
+        f"peers/{first}/ORL/0",
+    }
+    assert "5 of 14" in said[-1]
+    again = Kept(tmp_path / "results.json")
+    bench_accuracy.fill("peers", sets, tasks, bench_accuracy.rates, again, said.append, "Yale B")
+    assert asked[0] == {name: [0, 1] for name in bench_peers.RECOGNIZERS}
+    assert asked[1] == {name: [1] for name in bench_peers.RECOGNIZERS}, "ORL is done, or was not asked for"
+    assert again.items() >= results.items()
+    found = bench_accuracy.collected("peers", again, splits=1)
+    assert found[first].keys() == {"ORL", "Yale B"}
+    assert bench_accuracy.collected("peers", again, splits=2)[first] == {}, "a mean of two splits takes two"
+    table = bench_accuracy.table({"splits": 1, "rates": found, "facts": {first: again[f"peers/{first}/cost"]}})
+    assert len(table.splitlines()) == 2 + len(found)
+    assert {line.count("|") for line in table.splitlines()} == {9}
+
+
+def test_rates_count_the_missed_and_the_misnamed() -> None:
+    people = np.array([0, 0, 1, 1] + [-1] * 200)
+    labels = np.array([0, 1, 1, 1] + [0] * 200)
+    scores = np.array([0.9, 0.9, 0.9, 0.1] + [0.5] * 200)
+    assert bench_accuracy.rates(Answers(labels, scores), people) == [75.0, 50.0]
+
+
+def test_a_peer_that_fails_leaves_the_others_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with bench_peers.others_go_on("dlib"):
+        importlib.import_module("no_such_dlib")
+    bench_peers.tell("SFace", p50_us=3.0)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [{"name": "dlib", "skipped": "No module named 'no_such_dlib'"}, {"name": "SFace", "p50_us": 3.0}]
+
+
+def test_training_images_are_spoiled_by_the_share_that_is_told() -> None:
+    labels = np.repeat(np.arange(5), 26)
+    place = np.arange(len(labels)) % 26
+    train, test = np.flatnonzero(place < 7), np.flatnonzero((place >= 13) & (place < 20))
+    tasks = {task.name: task for task in bench_spoiled._tasks(labels, train, test, 1)}
+    assert len(tasks) == 1 + len(bench_spoiled.KINDS) * len(bench_spoiled.SHARES)
+    for share in bench_spoiled.SHARES:
+        spoiled = round(share * len(train))
+        assert np.sum(tasks[f"blocks {share:.0%}"].train >= len(labels)) == spoiled
+        assert np.sum(tasks[f"wrong names {share:.0%}"].labels != labels[train]) == spoiled
+        assert (tasks[f"sunglasses {share:.0%}"].labels == labels[train]).all()
+    table = bench_spoiled.table({"splits": 1, "accuracy": {"ours": {"none": 99.0, "blocks 20%": 98.5}}})
+    assert table.splitlines()[-1].startswith("| ours | 99.0 |  | 98.5 |")

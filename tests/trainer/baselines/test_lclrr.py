@@ -1,0 +1,82 @@
+"""LCLRR: problem 4 for all samples and for one face, each against an independent solver."""
+
+from __future__ import annotations
+
+import cvxpy
+import numpy as np
+import pytest
+
+from edge.errors import ParameterError
+from tests.trainer.baselines.small import assert_sklearn_accepts, dictionary, faces, minimiser, vectors
+from trainer.baselines.lclrr import LCLRR
+from trainer.baselines.lrr import represent
+from trainer.baselines.lrsr import SparseCoding, code_sparsely
+from trainer.solver import locality_weights
+
+
+@pytest.mark.parametrize("form", ["exp", "squared"])
+def test_no_independent_solver_finds_better_for_problem_4(form: str) -> None:
+    D = dictionary(0, d=12, m=8)
+    X = faces(0, D, n=7)
+    lam, alpha = 1.5, 0.1
+    R = locality_weights(X, D, form)
+    Z = cvxpy.Variable((8, 7))
+    wanted = cvxpy.normNuc(Z) + lam * cvxpy.sum(cvxpy.norm(X - D @ Z, 2, axis=0))
+    wanted += alpha * cvxpy.sum(cvxpy.multiply(R, cvxpy.abs(Z)))
+    found = represent(X, D, lam=lam, error="l21", R=alpha * R, rho=1.02, tol=1e-6).Z
+    assert np.abs(found - minimiser(wanted, Z)[0]).max() < 1e-2
+
+
+@pytest.mark.parametrize("error", ["l1", "l21"])
+def test_no_independent_solver_finds_better_for_one_face(error: str) -> None:
+    D = dictionary(1, d=20, m=10)
+    X = faces(1, D, n=3)
+    lam, alpha = (1.0, 0.2) if error == "l1" else (2.0, 0.2)
+    R = locality_weights(X, D)
+    coding = SparseCoding(lam=lam, beta=alpha, iterations=3000, rho=1.0, relaxation=1.6)
+    found = code_sparsely(D, X, coding, R=R, error=error)
+    for j in range(3):
+        z = cvxpy.Variable(10)
+        wanted = cvxpy.norm(z, 2) + lam * cvxpy.norm(X[:, j] - D @ z, 1 if error == "l1" else 2)
+        wanted += alpha * cvxpy.norm(cvxpy.multiply(R[:, j], z), 1)
+        assert np.abs(found[:, j] - minimiser(wanted, z)[0]).max() < 1e-4
+
+
+def test_locality_turns_a_code_to_the_nearest_atoms() -> None:
+    X, y = vectors()
+
+    def distance(alpha: float) -> float:
+        """Mean distance of the atoms that samples are coded by, each weighted by its share of the code."""
+        model = LCLRR(atoms_per_class=4, alpha=alpha).fit(X, y)
+        samples = (X / np.linalg.norm(X, axis=1, keepdims=True)).T
+        share = np.abs(model.code(samples))
+        return float(np.sum(share * locality_weights(samples, model.D_, "squared")) / share.sum())
+
+    assert distance(1.0) < distance(0.1) < distance(1e-3)
+
+
+@pytest.mark.parametrize("locality", ["exp", "squared"])
+def test_a_code_does_not_depend_on_the_other_faces(locality: str) -> None:
+    X, y = vectors()
+    model = LCLRR(locality=locality).fit(X, y)
+    together = model.decision_function(X)
+    alone = np.vstack([model.decision_function(X[[i]]) for i in range(len(X))])
+    assert np.abs(together - alone).max() < 1e-4
+
+
+@pytest.mark.parametrize("options", [{}, {"error": "l21"}, {"locality": "squared"}, {"classifier_codes": "training"}])
+def test_tells_held_out_samples_apart(options: dict[str, str]) -> None:
+    X, y = vectors()
+    held_out = np.arange(len(y)) % 2 == 1
+    model = LCLRR(**options).fit(X[~held_out], y[~held_out])  # type: ignore[arg-type]
+    assert model.score(X[held_out], y[held_out]) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"error": "l2"}, {"locality": "near"}, {"alpha": 0}, {"classifier_codes": "both"}])
+def test_refuses_what_it_does_not_know(wrong: dict[str, object]) -> None:
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
+        LCLRR(**wrong).fit(*vectors())  # type: ignore[arg-type]
+
+
+def test_scikit_learn_accepts_it() -> None:
+    assert_sklearn_accepts(LCLRR())

@@ -1,0 +1,71 @@
+"""LRSI: its objective falls, the classes it leaves are more foreign to each other, and SRC works in their subspace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge.errors import ParameterError
+from tests.trainer.baselines.small import ONLY_TWO_FEATURES, assert_sklearn_accepts, vectors
+from trainer.baselines.lrsi import LRSI, lrsi
+from trainer.baselines.rpca import rpca
+from trainer.prox import Array
+
+
+def alike(seed: int = 0) -> tuple[Array, Array]:
+    """(d, n) unit columns of three classes that have a direction in common, as faces do."""
+    X, labels = vectors(seed, classes=3, each=6)
+    X = X + 2 * np.random.default_rng(seed + 50).normal(size=X.shape[1])
+    return (X / np.linalg.norm(X, axis=1, keepdims=True)).T, labels
+
+
+def incoherence(A: Array, labels: Array) -> float:
+    """sum_{i<j} |A_j'A_i|_F^2."""
+    different = labels[:, None] != labels
+    return float(np.square(A.T @ A)[different].sum() / 2)
+
+
+def test_objective_falls_and_residuals_vanish() -> None:
+    X, labels = alike()
+    found = lrsi(X, labels, lam=0.4, eta=0.02, rounds=5, tol=1e-7)
+    falls = np.diff(found.objectives)
+    assert falls[0] < -1e-3
+    assert (falls < 1e-4).all()
+    assert found.residuals.max() < 1e-7
+    assert np.allclose(found.A + found.E, X)
+
+
+def test_classes_become_more_foreign_to_each_other() -> None:
+    X, labels = alike()
+    values = [incoherence(lrsi(X, labels, lam=0.4, eta=eta).A, labels) for eta in (1e-6, 0.05, 0.5)]
+    assert values[0] > 1.05 * values[1] > 1.05**2 * values[2]
+
+
+def test_without_incoherence_each_class_is_by_itself() -> None:
+    X, labels = alike()
+    A = lrsi(X, labels, lam=0.4, eta=1e-12, tol=1e-7).A
+    for c in range(3):
+        assert np.allclose(A[:, labels == c], rpca(X[:, labels == c], 0.4).A, atol=1e-4)
+
+
+@pytest.mark.parametrize("components", [None, 5])
+def test_tells_held_out_samples_apart(components: int | None) -> None:
+    X, y = vectors()
+    model = LRSI(components=components).fit(X[::2], y[::2])
+    assert model.score(X[1::2], y[1::2]) == 1
+    P = model.projection_
+    assert np.allclose(P.T @ P, np.eye(P.shape[1]))
+    assert P.shape[1] == (components or 16)
+
+
+def test_passes_the_checks_of_scikit_learn() -> None:
+    assert_sklearn_accepts(LRSI(), ONLY_TWO_FEATURES)
+
+
+@pytest.mark.parametrize("wrong", [{"lam": -1.0}, {"incoherence": 0.0}, {"components": 0}, {"rounds": 0}])
+def test_refuses_what_cannot_work(wrong: dict[str, Any]) -> None:
+    X, y = vectors()
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
+        LRSI(**wrong).fit(X, y)

@@ -1,0 +1,196 @@
+"""LRSR: the coder and LRRS against an independent solver, RBDS by its residuals and its blocks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import cvxpy
+import numpy as np
+import pytest
+from sklearn.model_selection import GridSearchCV
+
+from edge.errors import ParameterError, TrainingError
+from tests.data import file_of
+from tests.trainer.baselines.small import assert_sklearn_accepts, dictionary, faces, minimiser, objective, vectors
+from trainer.baselines import lrsr as module
+from trainer.baselines.lrr import represent
+from trainer.baselines.lrsr import LRRS, RBDS, BlockDiagonal, SparseCoding, block_diagonal, code_faces, code_sparsely
+from trainer.benchmark import Cell, load_arrays
+from trainer.prox import Array
+
+# --- One face ---
+
+
+def of_each_face(X: Array, D: Array, Z: Array, coding: SparseCoding) -> Array:
+    error = np.abs(X - D @ Z).sum(axis=0)
+    return np.linalg.norm(Z, axis=0) + coding.beta * np.abs(Z).sum(axis=0) + coding.lam * error
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.03, 0.3])
+def test_no_independent_solver_finds_a_better_code(beta: float) -> None:
+    D = dictionary(0, d=20, m=10)
+    X = faces(0, D, n=3)
+    lam = 1.0
+    found = code_sparsely(D, X, SparseCoding(lam=lam, beta=beta, iterations=3000, rho=1.0, relaxation=1.6))
+    for j in range(3):
+        z = cvxpy.Variable(10)
+        wanted = cvxpy.norm(z, 2) + beta * cvxpy.norm(z, 1) + lam * cvxpy.norm(X[:, j] - D @ z, 1)
+        assert np.abs(found[:, j] - minimiser(wanted, z)[0]).max() < 1e-4
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_fixed_iterations_come_near_to_the_optimum(seed: int) -> None:
+    D = dictionary(seed)
+    X = faces(seed, D)
+    coding = SparseCoding(lam=0.5)
+    codes: list[Array] = []
+    Z = code_sparsely(D, X, coding, lambda k, z: codes.append(z.copy()))
+    assert len(codes) == coding.iterations
+    assert np.array_equal(codes[-1], Z)
+    best = of_each_face(X, D, code_sparsely(D, X, SparseCoding(lam=0.5, iterations=3000, rho=1.0, relaxation=1.6)), coding)
+    gaps = [float(of_each_face(X, D, codes[k - 1], coding).sum() / best.sum() - 1) for k in (1, 6, 24)]
+    assert all(late < early for early, late in pairwise(gaps)), gaps
+    assert -1e-9 < gaps[-1] < 0.02
+
+
+def test_a_code_is_sparser_the_more_beta_asks_for_it() -> None:
+    D = dictionary(3)
+    X = faces(3, D)
+
+    def used(beta: float) -> int:
+        return int((np.abs(code_sparsely(D, X, SparseCoding(lam=0.5, beta=beta, iterations=1000, rho=1.0))) > 1e-4).sum())
+
+    assert used(0.5) < used(0.1) < used(0.0)
+
+
+def test_a_code_depends_neither_on_other_faces_nor_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    D = dictionary(4)
+    X = faces(4, D, n=9)
+    coding = SparseCoding(lam=0.5)
+    whole = code_faces(D, X, coding)
+    assert whole.dtype == np.float32
+    assert np.abs(whole - code_sparsely(D, X, coding)).max() < 1e-5
+    monkeypatch.setattr(module, "CHUNK", 4)
+    assert np.abs(code_faces(D, X, coding) - whole).max() < 1e-6
+    blank = np.hstack([np.zeros((40, 1)), X])
+    assert not code_faces(D, blank, coding)[:, 0].any()
+
+
+@pytest.mark.parametrize("wrong", [{"lam": 0}, {"beta": -1}, {"iterations": 0}, {"rho": 0.9}, {"relaxation": 2}, {"kappa": 0}])
+def test_a_coding_refuses_what_would_not_converge(wrong: dict[str, float]) -> None:
+    with pytest.raises(ParameterError, match="coding needs"):
+        SparseCoding(**wrong)  # type: ignore[arg-type]
+
+
+# --- LRRS ---
+
+
+def test_no_independent_solver_finds_better_for_all_samples() -> None:
+    D = dictionary(5, d=12, m=8)
+    X = faces(5, D, n=7)
+    lam, beta = 0.5, 0.05
+    Z = cvxpy.Variable((8, 7))
+    wanted = cvxpy.normNuc(Z) + beta * cvxpy.sum(cvxpy.abs(Z)) + lam * cvxpy.sum(cvxpy.abs(X - D @ Z))
+    _, best = minimiser(wanted, Z)
+    R = np.full((8, 7), beta)
+    found = represent(X, D, lam=lam, R=R, rho=1.02, tol=1e-6).Z
+    assert abs(objective(X, D, found, lam, "l1", R) / best - 1) < 1e-4
+
+
+@pytest.mark.parametrize("method", [LRRS, RBDS])
+@pytest.mark.parametrize("classifier_codes", ["coder", "training"])
+def test_tells_held_out_samples_apart(method: type[LRRS | RBDS], classifier_codes: str) -> None:
+    X, y = vectors()
+    held_out = np.arange(len(y)) % 2 == 1
+    model = method(classifier_codes=classifier_codes).fit(X[~held_out], y[~held_out])
+    assert model.score(X[held_out], y[held_out]) == 1
+
+
+@pytest.mark.parametrize("method", [LRRS, RBDS])
+def test_one_lam_serves_every_size(method: type[LRRS | RBDS]) -> None:
+    """Each pixel twice is the same face: so is its code, up to the length that unit columns take off."""
+    X, y = vectors()
+    once, twice = method().fit(X, y), method().fit(np.hstack([X, X]), y)
+    assert twice.coding.lam == pytest.approx(once.coding.lam / np.sqrt(2))
+    assert np.abs(once.decision_function(X) - twice.decision_function(np.hstack([X, X]))).max() < 1e-3
+
+
+@pytest.mark.parametrize("method", [LRRS, RBDS])
+def test_codes_that_are_all_zero_are_never_a_success(method: type[LRRS | RBDS]) -> None:
+    X, y = vectors()
+    with pytest.raises(TrainingError, match="collapsed"):
+        method(lam=1e-6, classifier_codes="training").fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", [LRRS(), RBDS()], ids=["LRRS", "RBDS"])
+def test_scikit_learn_accepts_it(estimator: LRRS | RBDS) -> None:
+    assert_sklearn_accepts(estimator)
+
+
+def test_grid_search_finds_the_better_value() -> None:
+    X, y = vectors()
+    search = GridSearchCV(LRRS(atoms_per_class=2), {"lam": [4.0], "eta": [1e-3, 1e6], "beta": [0.01, 0.1]}, cv=2).fit(X, y)
+    assert search.best_params_["eta"] == 1e-3
+    assert search.best_score_ > 0.9
+
+
+@pytest.mark.parametrize(("method", "printed"), [(LRRS, 75.3), (RBDS, 80.3)])
+def test_reaches_the_published_figure(method: type[LRRS | RBDS], printed: float) -> None:
+    """Yale B, 8 images each, at 1/8, on a split that no table uses; a fifth of the test images stand for all."""
+    cell = Cell(dataset="yaleb", per_class=8, rate=8)
+    images, labels = load_arrays(file_of("yaleb_96x84.npz"), cell)
+    train, test = cell.split(labels, np.random.default_rng([777, 0]))
+    test = test[::5]
+    model = method(features=cell.spec("pixels")).fit(images[train], labels[train])
+    assert 100 * model.score(images[test], labels[test]) > printed - 2
+
+
+# --- RBDS ---
+
+
+def trained(alpha: float, seed: int = 0) -> tuple[Array, Array, BlockDiagonal]:
+    """X, same and the outcome, for people who look alike: without alpha they lend each other their atoms."""
+    rng = np.random.default_rng(seed)
+    people = rng.normal(size=(40, 1)) + 0.5 * rng.normal(size=(40, 4))
+    y = np.repeat(np.arange(4), 10)
+    X = people[:, y] + 0.3 * rng.normal(size=(40, 40))
+    X /= np.linalg.norm(X, axis=0)
+    atoms = np.flatnonzero(np.arange(40) % 10 < 4)
+    same = y[atoms][:, None] == y
+    return X, same, block_diagonal(X, X[:, atoms], same, alpha=alpha, lam=0.8, beta=0.05, gamma=0.2)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 10.0])
+def test_residuals_vanish(alpha: float) -> None:
+    X, _, result = trained(alpha)
+    assert result.converged
+    assert result.residuals[-1].max() < 1e-4 < result.residuals[0].max()
+    assert np.abs(X - result.D @ result.Z - result.E).max() < 1e-4
+    assert np.abs(result.Z).max() > 0.05
+
+
+def test_codes_by_others_atoms_fall_as_alpha_grows() -> None:
+    shares = []
+    for alpha in (0.01, 1.0, 10.0, 100.0):
+        _, same, result = trained(alpha)
+        shares.append(np.linalg.norm(result.Z[~same]) / np.linalg.norm(result.Z))
+    assert all(late < early for early, late in pairwise(shares)), shares
+    assert shares[-1] < 0.7 * shares[0]
+
+
+def test_the_first_iteration_is_the_published_one() -> None:
+    """From Z = 0, E = 0 and multipliers of zero, in the sheet's letters."""
+    X, same, _ = trained(1.0)
+    D = X[:, ::3][:, : len(same)]
+    D = np.hstack([D, X[:, : len(same) - D.shape[1]]])
+    alpha, lam, beta, gamma = 1.0, 0.8, 0.05, 0.2
+    mu = 0.2 * lam * np.sqrt(len(X))
+    Z = np.linalg.inv(D.T @ D + (2 + alpha / mu) * np.eye(len(same))) @ D.T @ X
+    F = X - D @ Z
+    E = np.sign(F) * np.maximum(np.abs(F) - lam / mu, 0)
+    learned = (X - E) @ Z.T @ np.linalg.inv(Z @ Z.T + gamma / mu * np.eye(len(same)))
+    result = block_diagonal(X, D, same, alpha=alpha, lam=lam, beta=beta, gamma=gamma, max_iterations=1)
+    assert not result.converged
+    assert np.abs(result.Z - Z).max() < 1e-12
+    assert np.abs(result.E - E).max() < 1e-12
+    assert np.abs(result.D - learned).max() < 1e-9

@@ -1,0 +1,87 @@
+"""RPCA: it takes a planted matrix apart again, no independent solver finds better, and SRC then works on what is left."""
+
+from __future__ import annotations
+
+import cvxpy
+import numpy as np
+import pytest
+
+from edge.errors import ParameterError, TrainingError
+from tests.data import file_of
+from tests.trainer.baselines.small import ONLY_TWO_FEATURES, assert_sklearn_accepts, vectors
+from trainer.baselines.rpca import RPCA, rpca
+from trainer.benchmark import Cell, load_arrays
+from trainer.prox import Array
+
+
+def planted(seed: int, d: int, n: int, rank: int = 4, share: float = 0.05) -> tuple[Array, Array]:
+    """A of low rank and E that hits a share of the entries, hard."""
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(d, rank)) @ rng.normal(size=(rank, n))
+    return A, np.where(rng.random((d, n)) < share, rng.uniform(-10, 10, (d, n)), 0)
+
+
+@pytest.mark.parametrize(("d", "n"), [(120, 80), (60, 140)])
+def test_recovers_a_planted_matrix(d: int, n: int) -> None:
+    A, E = planted(d, d, n)
+    found = rpca(A + E)
+    assert np.linalg.norm(found.A - A) < 1e-4 * np.linalg.norm(A)
+    assert np.linalg.norm(found.E - E) < 1e-4 * np.linalg.norm(E)
+    assert found.rank == 4
+    assert found.converged
+    assert found.residuals[-1] < 1e-7 < found.residuals[0]
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+def test_no_independent_solver_finds_better(ridge: float) -> None:
+    X = np.add(*planted(1, 10, 8, rank=2, share=0.2)) / 10
+    lam = 0.4
+    A = cvxpy.Variable(X.shape)
+    wanted = cvxpy.normNuc(A) + lam * cvxpy.norm1(cvxpy.vec(X - A, order="F")) + ridge * cvxpy.sum_squares(A)
+    cvxpy.Problem(cvxpy.Minimize(wanted)).solve(solver=cvxpy.SCS, eps=1e-8)
+    found = rpca(X, lam, ridge=ridge, rho=1.02, tol=1e-8)
+    expected = np.array(A.value)
+    assert np.abs(expected).max() > 0.1
+    assert np.abs(found.A - expected).max() < 1e-3
+
+
+def test_a_spoiled_training_sample_does_not_spoil_its_class() -> None:
+    """Two classes in planes; each sample has a few wild entries, which RPCA finds and plain SRC believes."""
+    rng = np.random.default_rng(0)
+    planes = rng.normal(size=(2, 60, 2))
+    y = np.repeat([0, 1], 20)
+    clean = np.array([planes[c] @ rng.normal(size=2) for c in y])
+    X = clean + np.where(rng.random(clean.shape) < 0.05, 8 * rng.choice([-1, 1], clean.shape), 0)
+    model = RPCA().fit(X, y)
+    unit = clean / np.linalg.norm(clean, axis=1, keepdims=True)
+    assert np.abs(np.sum(model.D_.T * unit, axis=1)).min() > 0.99
+    assert model.result_.rank == 4
+    assert model.score(clean, y) == 1
+
+
+def test_tells_held_out_samples_apart() -> None:
+    X, y = vectors()
+    assert RPCA(lam=2.0).fit(X[::2], y[::2]).score(X[1::2], y[1::2]) == 1
+
+
+def test_passes_the_checks_of_scikit_learn() -> None:
+    assert_sklearn_accepts(RPCA(lam=2.0), ONLY_TWO_FEATURES)
+
+
+def test_refuses_what_cannot_work() -> None:
+    X, y = vectors()
+    with pytest.raises(ParameterError, match="lam"):
+        RPCA(lam=0).fit(X, y)
+    with pytest.raises(TrainingError, match="larger lam"):
+        RPCA(lam=1e-3).fit(X, y)
+
+
+def test_real_faces() -> None:
+    cell = Cell(dataset="yaleb", per_class=8, rate=8)
+    images, labels = load_arrays(file_of("yaleb_96x84.npz"), cell)
+    some = labels < np.unique(labels)[8]
+    images, labels = images[some], labels[some]
+    train, test = cell.split(labels, np.random.default_rng([777, 0]))
+    model = RPCA(lam=1.0, features=cell.spec("pixels")).fit(images[train], labels[train])
+    assert 0 < model.result_.rank < len(train)
+    assert model.score(images[test], labels[test]) > 0.7

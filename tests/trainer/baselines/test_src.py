@@ -1,0 +1,130 @@
+"""SRC: its codes are optimal, its residuals are residuals, and a covered face is seen through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge.errors import ParameterError
+from tests.data import file_of
+from tests.trainer.baselines.small import (
+    ONLY_TWO_FEATURES,
+    assert_sklearn_accepts,
+    dictionary,
+    faces,
+    minimiser,
+    vectors,
+)
+from trainer.baselines.src import SRC, SRCCoding, explained, sparse_codes
+from trainer.benchmark import Cell, load_arrays
+from trainer.prox import Array, soft_threshold
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10**6), lam=st.sampled_from([1e-3, 1e-2, 0.1]), tall=st.booleans(), occlusion=st.booleans())
+def test_the_optimality_conditions_hold(seed: int, lam: float, tall: bool, occlusion: bool) -> None:
+    """D'(x - Dz - e) is lam sign(z) where z is not zero, and within +-lam elsewhere."""
+    D = dictionary(seed, 40, 24) if tall else dictionary(seed, 20, 30)
+    X = faces(seed, D)
+    Z = sparse_codes(D, X, lam, 2000, occlusion=occlusion).astype(float)
+    rest = X - D @ Z
+    slope = D.T @ (np.clip(rest, -lam, lam) if occlusion else rest)
+    assert np.abs(slope).max() < 1.02 * lam + 1e-5
+    some = np.abs(Z) > 1e-3
+    assert some.any()
+    np.testing.assert_allclose(slope[some], lam * np.sign(Z[some]), atol=0.02 * lam + 1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("occlusion", [False, True])
+def test_no_independent_solver_finds_better(occlusion: bool) -> None:
+    D, lam = dictionary(3), 0.02
+    x = faces(3, D, 1)[:, 0]
+    z = cvxpy.Variable(D.shape[1])
+    e = cvxpy.Variable(len(D)) if occlusion else np.zeros(len(D))
+    wanted = cvxpy.sum_squares(x - D @ z - e) / 2 + lam * (cvxpy.norm1(z) + cvxpy.norm1(e))
+    expected, best = minimiser(wanted, z)
+    found = sparse_codes(D, x[:, None], lam, 500, occlusion=occlusion)[:, 0].astype(float)
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+    rest = x - D @ found
+    covered = soft_threshold(rest, lam) if occlusion else np.zeros(len(D))
+    reached = np.sum((rest - covered) ** 2) / 2 + lam * (np.abs(found).sum() + np.abs(covered).sum())
+    assert reached < best + 1e-5
+
+
+def test_the_usual_iterations_are_enough() -> None:
+    X, _ = vectors(d=60, each=12)
+    rows = X / np.linalg.norm(X, axis=1, keepdims=True)
+    D, T = rows[::2].T, rows[1::2].T
+
+    def objective(Z: Array) -> Array:
+        return ((T - D @ Z) ** 2).sum(axis=0) / 2 + 1e-3 * np.abs(Z).sum(axis=0)
+
+    best = objective(sparse_codes(D, T, 1e-3, 3000))
+    assert (objective(sparse_codes(D, T, 1e-3)) < 1.001 * best).all()
+    assert (objective(sparse_codes(D, T, 1e-3, 5)) > 1.001 * best).any()
+
+
+def test_a_share_is_a_residual() -> None:
+    D, classes = dictionary(0), np.arange(24) % 3
+    X, Z = faces(0, D), np.random.default_rng(0).normal(size=(24, 6))
+    residuals = [np.linalg.norm(X - D[:, classes == c] @ Z[classes == c], axis=0) for c in range(3)]
+    np.testing.assert_allclose(explained(D, 2 * X, 2 * Z, classes), 1 - np.square(residuals), atol=1e-10)
+
+
+def test_faces_are_coded_one_by_one() -> None:
+    D = dictionary(1)
+    X = faces(1, D, 300)  # more than are coded at once
+    Z = sparse_codes(D, X)
+    assert Z.shape == (24, 300)
+    assert Z.dtype == np.float32
+    np.testing.assert_allclose(sparse_codes(D, X[:, 299:]), Z[:, 299:], atol=1e-5)
+    assert sparse_codes(D, X[:, :0]).shape == (24, 0)
+
+
+def test_occlusion_sees_through_what_covers_a_face() -> None:
+    """A third of the pixels covered by the same thing, which plain SRC takes for a likeness."""
+    rng = np.random.default_rng(0)
+    people = rng.normal(size=(5, 90))
+    y = np.repeat(np.arange(5), 6)
+    X = people[y] + 0.2 * rng.normal(size=(30, 90))
+    covered = X[1::2].copy()
+    covered[:, :30] = 4 * people[(y[1::2] + 1) % 5][:, :30]
+    right = {o: SRC(occlusion=o, lam=1e-2).fit(X[::2], y[::2]).score(covered, y[1::2]) for o in (False, True)}
+    assert right[True] == 1 > right[False]
+
+
+def test_srw_takes_all_samples_and_srs_some() -> None:
+    X, y = vectors()
+    assert SRC().fit(X, y).D_.shape == (30, 32)
+    some = SRC(3).fit(X, y)
+    assert some.D_.shape == (30, 12)
+    assert (np.bincount(some.atom_classes_) == 3).all()
+    assert (some.W_.argmax(axis=0) == some.atom_classes_).all()
+    assert some.coding == SRCCoding(lam=1e-3, iterations=100, occlusion=False)
+
+
+@pytest.mark.parametrize("parameters", [{"lam": 0}, {"iterations": 0}, {"atoms_per_class": 0}])
+def test_refuses_parameters_that_make_no_sense(parameters: dict[str, Any]) -> None:
+    X, y = vectors()
+    with pytest.raises(ParameterError, match=next(iter(parameters))):
+        SRC(**parameters).fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", [SRC(), SRC(2, occlusion=True)], ids=["srw", "srs, occlusion"])
+def test_passes_the_checks_of_scikit_learn(estimator: SRC) -> None:
+    assert_sklearn_accepts(estimator, ONLY_TWO_FEATURES)
+
+
+def test_recognises_people_of_yale() -> None:
+    cell = Cell(dataset="yaleb", rate=8)
+    images, labels = load_arrays(file_of("yaleb_96x84.npz"), cell)
+    few = labels <= np.unique(labels)[7]
+    images, labels = images[few], labels[few]
+    train, test = cell.split(labels, np.random.default_rng([777, 0]))
+    srw = SRC(features=cell.spec("pixels")).fit(images[train], labels[train])
+    assert srw.score(images[test], labels[test]) > 0.85
