@@ -266,8 +266,10 @@ def tune(
     described = {kind: backbone.chosen(kind, console.say) for kind in kinds}
     options = {"lam": lam, "alpha": alpha, "gamma": gamma, "eta": eta}
     asked = {name: _numbers(name, text) for name, text in options.items() if text is not None}
-    if not set(asked) <= set(chosen.grid):
-        raise UsageError(f"{method} is tuned by {', '.join(chosen.grid)}, not by {', '.join(asked)}.", "Leave the others out.")
+    # Of LCLRRDL the tables tune the paper's l1 coder on pixels; this is for a device, and for any coder and features.
+    grid = tuning.GRID if method == "lclrrdl" else chosen.grid
+    if not set(asked) <= set(grid):
+        raise UsageError(f"{method} is tuned by {', '.join(grid)}, not by {', '.join(asked)}.", "Leave the others out.")
     fixed = chosen.settings(atoms, {"coding": coding} if "coding" in chosen.fixed else {})
     people = _gallery(photos, cropped, size, skip_bad, described[kinds[0]])
     with console.progress("Tuning") as line:
@@ -276,7 +278,7 @@ def tune(
             people.labels,
             spec_for=lambda kind: _spec_for(people, described[kind]),
             estimator=chosen.estimator,
-            grid={"features": kinds} | chosen.grid | asked,
+            grid=grid | {"features": kinds} | asked,
             fixed=fixed,
             folds=folds,
             hard=hard,
