@@ -14,7 +14,7 @@ from onnx import TensorProto
 from export.nodes import TINY, Graph, Precision, Stored
 from trainer.baselines.coders import BaselineCoder, BaselineCoding
 from trainer.baselines.llc import SMALLEST, LLCCoding
-from trainer.baselines.lrsr import SparseCoding
+from trainer.baselines.lrrs import SparseCoding
 from trainer.baselines.src import ERROR_STEP, RELAXATION, STEP, SRCCoding
 from trainer.model import Model
 from trainer.prox import Array
@@ -137,7 +137,7 @@ def _sparse(g: Graph, x: str, coding: SRCCoding) -> str:
 
 
 def _robust(g: Graph, x: str, coding: SRCCoding | SparseCoding, length: int) -> str:
-    """z (N,m): trainer.baselines.lrsr.code_sparsely, in whose letters this is, and src._robust_steps."""
+    """z (N,m): trainer.baselines.lrrs.code_sparsely, in whose letters this is, and src._robust_steps."""
     if isinstance(coding, SRCCoding):
         a, ratio, share = float(RELAXATION), 1.0, float(1 / (1 + coding.lam / ERROR_STEP))
         bounds = [(float(ERROR_STEP), float(STEP), 0.0)] * coding.iterations

@@ -100,7 +100,7 @@ METHODS: dict[str, Method] = {
     ),
     "lrrs": Method(
         title="LRSR",
-        place="baselines.lrsr:LRRS",
+        place="baselines.lrrs:LRRS",
         grid={"lam": (1.0, 2.0, 4.0, 8.0), "beta": (0.01, 0.03), "eta": ETAS},
         # W is learned on codes of one image at a time, so the low-rank problem of all images need not be solved: see `timed`.
         timed={"": {}, "all training images together": {"classifier_codes": "training"}},
@@ -152,7 +152,7 @@ METHODS: dict[str, Method] = {
     ),
     "rbds": Method(
         title="RBDS (2020)",
-        place="baselines.lrsr:RBDS",
+        place="baselines.rbds:RBDS",
         grid={"lam": (4.0, 8.0), "beta": (0.1, 0.3), "gamma": (0.2, 1.0), "eta": ETAS},
         printed=_printed(80.3, 82.8, 83.3, 97.2, 98.7, 98.9, 95.5, 93.3, 93.7),
         of_the_paper=False,

@@ -1,7 +1,7 @@
 """How a model of a baseline codes and names a face: one definition for the trainer, the model's file and the exporter.
 
     src    z sparse (trainer.baselines.src)              scores: the share of the face that each person's atoms explain
-    lrrs   z low-rank and sparse (trainer.baselines.lrsr)    Wz
+    lrrs   z low-rank and sparse (trainer.baselines.lrrs)    Wz
     llc    z of the nearest atoms (trainer.baselines.llc)    Wz
 
 All that is needed of D (d,m) and W (C,m) are a few matrices, the `constants`: a kit stores them, perhaps in fewer bits.
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from trainer.baselines import llc, lrsr, src
+from trainer.baselines import llc, lrrs, src
 from trainer.baselines.llc import LLCCoding
-from trainer.baselines.lrsr import SparseCoding
+from trainer.baselines.lrrs import SparseCoding
 from trainer.baselines.src import SRCCoding
 from trainer.coding import CHUNK, Coding
 from trainer.prox import Array
@@ -59,7 +59,7 @@ class BaselineCoder:
         K, M = self.constants["K"], self.constants["M"]
         if isinstance(coding, SRCCoding):
             return src.code(D, K, M, X, coding, callback)
-        return lrsr.code_sparsely(D, X, coding, callback, constants=(K, M))
+        return lrrs.code_sparsely(D, X, coding, callback, constants=(K, M))
 
     def scores(self, X: Array, Z: Array | None = None) -> Array:
         """(C,n) of X (d,n), and of its codes Z where they are there already."""

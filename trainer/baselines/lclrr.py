@@ -16,7 +16,7 @@ from edge.errors import ParameterError
 from trainer.backbone import Spec
 from trainer.base import check_positive
 from trainer.baselines.lrr import ERRORS, FixedDictionary, Representation, represent
-from trainer.baselines.lrsr import SparseCoding, code_sparsely
+from trainer.baselines.lrrs import SparseCoding, code_sparsely
 from trainer.coding import CHUNK
 from trainer.prox import Array
 from trainer.solver import locality_weights

@@ -7,7 +7,7 @@
     Q (m,n)  1 where atom and sample share a class, else 0       y1 (d,n), y2, y3 (m,n)  multipliers divided by mu, the penalty
 
 Zhang, Jiang, Davis: Learning structured low-rank representations for image classification, CVPR 2013. A test face is coded
-without Q, by itself (trainer.baselines.lrsr), with a lam of its own: |z|_2 of one face is not a share of |Z|_* of all.
+without Q, by itself (trainer.baselines.lrrs), with a lam of its own: |z|_2 of one face is not a share of |Z|_* of all.
 
 Where this departs from the paper, and why:
 
@@ -31,7 +31,7 @@ import numpy as np
 from trainer.backbone import Spec
 from trainer.base import CodeClassifier, check_count, check_positive, random_atoms
 from trainer.baselines.lrr import refuse_zero
-from trainer.baselines.lrsr import SparseCoding, code_faces
+from trainer.baselines.lrrs import SparseCoding, code_faces
 from trainer.prox import Array, soft_threshold, svt
 
 KEPT = 0.5  # share of the old D in the new, as in the paper

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import inv
@@ -61,11 +62,11 @@ class SRCCoding:
         return replace(self, iterations=250)
 
 
-def ridge_constants(D: Array, ridge: float) -> tuple[Array, Array]:
-    """K = PD' (m,d) and M = ridge P (m,m) in float32, P = (D'D + ridge I)^-1."""
+def ridge_constants(D: Array, ridge: float, kind: Any = np.float32) -> tuple[Array, Array]:
+    """K = PD' (m,d) and M = ridge P (m,m), P = (D'D + ridge I)^-1; made in float64, and given in another kind."""
     D = D.astype(np.float64, copy=False)
     P = inv(D.T @ D + ridge * np.eye(D.shape[1]), check_finite=False)
-    return (P @ D.T).astype(np.float32), (ridge * P).astype(np.float32)
+    return (P @ D.T).astype(kind), (ridge * P).astype(kind)
 
 
 def sparse_codes(D: Array, X: Array, lam: float = 1e-3, iterations: int = 100, *, occlusion: bool = False) -> Array:

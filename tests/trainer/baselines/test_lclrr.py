@@ -10,7 +10,7 @@ from edge.errors import ParameterError
 from tests.trainer.baselines.small import assert_sklearn_accepts, dictionary, faces, minimiser, vectors
 from trainer.baselines.lclrr import LCLRR
 from trainer.baselines.lrr import represent
-from trainer.baselines.lrsr import SparseCoding, code_sparsely
+from trainer.baselines.lrrs import SparseCoding, code_sparsely
 from trainer.solver import locality_weights
 
 

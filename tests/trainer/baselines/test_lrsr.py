@@ -12,9 +12,10 @@ from sklearn.model_selection import GridSearchCV
 from edge.errors import ParameterError, TrainingError
 from tests.data import file_of
 from tests.trainer.baselines.small import assert_sklearn_accepts, dictionary, faces, minimiser, objective, vectors
-from trainer.baselines import lrsr as module
+from trainer.baselines import lrrs as module
 from trainer.baselines.lrr import represent
-from trainer.baselines.lrsr import LRRS, RBDS, BlockDiagonal, SparseCoding, block_diagonal, code_faces, code_sparsely
+from trainer.baselines.lrrs import LRRS, SparseCoding, code_faces, code_sparsely
+from trainer.baselines.rbds import RBDS, BlockDiagonal, block_diagonal
 from trainer.benchmark import Cell, load_arrays
 from trainer.prox import Array
 

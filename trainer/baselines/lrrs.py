@@ -1,0 +1,165 @@
+"""LRRS, low-rank and sparse representation over a fixed dictionary: most likely what the paper's row LRSR was measured with.
+
+    min_{Z,E}  |Z|_* + beta |Z|_1 + lam |E|_1     s.t.  X = DZ + E
+
+    X (d,n)  samples, unit columns     D (d,m)  dictionary, random samples     Z (m,n)  codes     E (d,n)  error
+
+The work that the paper cites for that row (Li et al. 2014) has another method, in trainer.baselines.rbds. A face x is coded by
+itself: the nuclear norm of one column is |z|_2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edge.errors import ParameterError
+from trainer.backbone import Spec
+from trainer.base import check_positive
+from trainer.baselines.lrr import ERRORS, FixedDictionary, Representation, represent
+from trainer.baselines.src import ridge_constants
+from trainer.coding import CHUNK
+from trainer.prox import Array, column_norms, shrink_factors, soft_threshold
+
+Callback = Callable[[int, Array], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseCoding:
+    """How a face is coded. The penalty is mu0 rho^k for every face, so that it folds into a graph."""
+
+    kind: str = "lrrs"
+    lam: float = 0.3
+    """Weight of the error."""
+    beta: float = 0.03
+    """Weight of sparsity."""
+    iterations: int = 24
+    """Fixed number of iterations."""
+    start: float = 2.0
+    """The first penalty is mu0 = start lam sqrt(d): pixels of unit vectors are about 1/sqrt(d)."""
+    rho: float = 1.15
+    """Growth of the penalty."""
+    kappa: float = 0.1
+    """Share of the penalty that holds J to z; below 1, since a code has fewer and larger entries than a face."""
+    relaxation: float = 1.8
+    """Over-relaxation: 1 is the plain iteration."""
+
+    def __post_init__(self) -> None:
+        positive = self.lam, self.start, self.kappa
+        if not (min(positive) > 0 and self.beta >= 0 and self.iterations >= 1 and self.rho >= 1 and 1 <= self.relaxation < 2):
+            raise ParameterError(
+                "coding needs lam, start, kappa > 0, beta >= 0, iterations >= 1, rho >= 1 and 1 <= relaxation < 2"
+            )
+
+    @property
+    def ridge(self) -> float:
+        """Of the step for z, in which D'D + ridge I is inverted."""
+        return self.kappa
+
+    def converged(self) -> SparseCoding:
+        """The same problem solved to the end: the reference that fixed iterations are compared with."""
+        return replace(self, iterations=200, rho=1.02)
+
+    def penalties(self, d: int) -> Array:
+        """mu of each iteration, for faces of d features."""
+        return self.start * self.lam * np.sqrt(d) * self.rho ** np.arange(self.iterations)
+
+
+def code_sparsely(
+    D: Array,
+    X: Array,
+    coding: SparseCoding,
+    callback: Callback | None = None,
+    *,
+    constants: tuple[Array, Array] | None = None,
+    R: Array | float = 1.0,
+    error: str = "l1",
+) -> Array:
+    """z (m,n) of X (d,n), face by face: ADMM on  min |j|_2 + beta |R o j|_1 + lam |e|_1  s.t.  x = Dz + e, z = j.
+
+    R (m,n) and the l21 error are there for LCLRR.
+
+    The proximal operator of |.|_2 + beta |R o .|_1 is a soft threshold and then a column shrink, so one copy of z serves both
+    norms. With y1, y2 the multipliers divided by their penalties mu and kappa mu, and a the relaxation:
+
+        z = PD'(x - e + y1) + kappa P (j - y2)
+        f = a (x - Dz) + (1 - a) e + y1;   e = S_{lam/mu}(f);                           y1 = (f - e)/rho
+        g = a z + (1 - a) j + y2;          j = B_{1/(kappa mu)}(S_{beta/(kappa mu)}(g));   y2 = (g - j)/rho
+    """
+    a, ratio = coding.relaxation, 1 / coding.rho
+    PD, kP = constants or ridge_constants(D, coding.kappa, D.dtype)
+    z = np.zeros((D.shape[1], X.shape[1]), X.dtype)
+    j, y2, e, y1 = np.zeros_like(z), np.zeros_like(z), np.zeros_like(X), np.zeros_like(X)
+    for k, mu in enumerate(coding.penalties(len(D) if error == "l1" else 1).tolist()):
+        t = 1 / (coding.kappa * mu)
+        z = PD @ (X - e + y1) + kP @ (j - y2)
+        f = a * (X - D @ z) + (1 - a) * e + y1
+        e = ERRORS[error](f, coding.lam / mu)
+        y1 = ratio * (f - e)
+        g = a * z + (1 - a) * j + y2
+        s = soft_threshold(g, coding.beta * t * R)
+        j = s * shrink_factors(column_norms(s), t)
+        y2 = ratio * (g - j)
+        if callback:
+            callback(k + 1, z)
+    return z
+
+
+def code_faces(D: Array, X: Array, coding: SparseCoding) -> Array:
+    """The same for any number of faces, in float32 as on the device."""
+    D, X = D.astype(np.float32), X.astype(np.float32)
+    constants = ridge_constants(D, coding.kappa)
+    chunks = [X[:, i : i + CHUNK] for i in range(0, X.shape[1], CHUNK)]
+    return np.hstack([code_sparsely(D, chunk, coding, constants=constants) for chunk in chunks])
+
+
+class LRRS(FixedDictionary):
+    """Low-rank and sparse codes over random samples: most likely what the paper's row LRSR was measured with.
+
+    Parameters
+    ----------
+    atoms_per_class : samples of each class in D; a class with fewer gives all it has.
+    lam, beta : weights of the error and of sparsity; the error's is lam/sqrt(d), so that one lam serves every size of image.
+    eta : ridge of the classifier.
+    classifier_codes : W is learned on codes made face by face ("coder", the more accurate) or on the Z of all training samples
+        together ("training", as printed).
+    features, random_state : as in LCLRRDL.
+
+    Attributes: classes_, D_ (d, m), W_ (C, m), atom_classes_ (m,), codes_ (m, n).
+    """
+
+    def __init__(
+        self,
+        atoms_per_class: int = 5,
+        *,
+        lam: float = 4.0,
+        beta: float = 0.01,
+        eta: float = 1e-3,
+        classifier_codes: str = "coder",
+        features: Spec | None = None,
+        random_state: int | None = 0,
+    ) -> None:
+        self.atoms_per_class = atoms_per_class
+        self.lam = lam
+        self.beta = beta
+        self.eta = eta
+        self.classifier_codes = classifier_codes
+        self.features = features
+        self.random_state = random_state
+
+    @property
+    def coding(self) -> SparseCoding:
+        return SparseCoding(lam=self._error_weight(), beta=self.beta)
+
+    def code(self, samples: Array) -> Array:
+        return code_faces(self.D_, samples, self.coding)
+
+    def _represent(self, samples: Array) -> Representation:
+        R = np.full((self.D_.shape[1], samples.shape[1]), self.beta)
+        return represent(samples, self.D_, lam=self._error_weight(), R=R)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_positive(self, "beta")
