@@ -59,12 +59,6 @@ class Row(NamedTuple):
     copies: int
 
 
-ROWS = [
-    Row(data, features, copies)
-    for data in ("yaleb-2", "yaleb-4", "ar", "orl")
-    for features in ("both", "gradient", SUITED)
-    for copies in (0, COPIES)
-]
 NAMES = {"yaleb-2": "Yale B 1/2", "yaleb-4": "Yale B 1/4", "ar": "AR, neutral only", "orl": "ORL"}
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -73,6 +67,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
     only: Annotated[str | None, typer.Option(help=f"One of {', '.join(NAMES)}.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also each kind of features by itself.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="One split, 1 and 3 photos.")] = False,
     people: Annotated[bool, typer.Option("--come-and-go", help="Measure enrolling and forgetting instead.")] = False,
     output: Annotated[Path | None, typer.Option("--json", help=kept.HELP)] = None,
@@ -85,7 +80,9 @@ def main(
         return
     results = kept.Kept(output)
     splits, numbers = (1, (1, 3)) if quick else (splits, PHOTOS)
-    rows = [row for row in ROWS if only in (None, row.data)]
+    kinds = ("both", "gradient", SUITED) if every else (SUITED,)
+    sets = [name for name in NAMES if only in (None, name)]
+    rows = [Row(name, features, copies) for name in sets for features in kinds for copies in (0, COPIES)]
     for row in rows:
         for photos in numbers:
             key = key_of(row, photos, splits)
