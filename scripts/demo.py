@@ -74,7 +74,7 @@ def run(command: str, *words: str | Path, shown: str = "") -> str:
     arguments = [str(word) for word in words]
     console.say(f"\n$ {shlex.join([command, *arguments])}{shown}")
     module = {"edge-export": "export"}.get(command, command)
-    done = subprocess.run([sys.executable, "-m", f"{module}.cli", *arguments], stdout=subprocess.PIPE, text=True, cwd=OUTPUT)
+    done = subprocess.run([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True, cwd=OUTPUT)
     if done.returncode != 0:
         sys.exit(done.returncode)  # it has said why
     return done.stdout

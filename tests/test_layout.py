@@ -72,3 +72,9 @@ def test_the_device_does_not_load_the_workshop() -> None:
     )
     run = subprocess.run([sys.executable, "-c", script, *modules], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("package", ["edge", "trainer", "export"])
+def test_every_package_is_a_command(package: str) -> None:
+    run = subprocess.run([sys.executable, "-m", package, "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert (run.returncode, "Usage:" in run.stdout, run.stderr) == (0, True, "")
