@@ -308,6 +308,8 @@ def _in_words(path: Path) -> Iterator[None]:
     """What SQLite and the system say, as sentences."""
     try:
         yield
+    except UnicodeDecodeError as error:  # of what a damaged file says of itself
+        raise AuditDamagedError(f"{path} is damaged.", "Restore a copy, or move it away.") from error
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", None) or str(error)
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
