@@ -40,6 +40,8 @@ class Thresholds:
     def sentence(self) -> str:
         """For people: what a name takes, and how many strangers reach it."""
         takes = f"A name takes a confidence of {self.confidence:g}"
+        if self.confidence > 1:
+            return f"{takes}, which no face has: strangers look as sure as the people of this kit, so nobody is let in."
         if self.provisional:
             return f"{takes}, which was set without having seen strangers: how many reach it is not known."
         return (

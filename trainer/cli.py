@@ -180,6 +180,8 @@ def _strangers(rejection: Rejection | None) -> str:
     if rejection.others_trials:
         others = f"{rejection.others_passed} of {rejection.others_trials} photos of {who[not rejection.public]}"
         sentence += f" {others} do; they are easier to refuse, and do not count."
+    if rejection.confidence > 1:
+        sentence += " No face has that, so nobody would be let in: `trainer tune`, use more photos, or another method."
     if rejection.promise > rejection.target:
         sentence += f" With so few photos no less than {rejection.promise:.1%} can be promised."
     return sentence

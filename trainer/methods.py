@@ -170,7 +170,7 @@ METHODS: dict[str, Method] = {
         of_the_paper=False,
     ),
     "src": Method(
-        title="SRC with the identity block",
+        title="SRC, [D, I]",
         place="baselines.src:SRC",
         atoms=False,
         fixed={"occlusion": True},

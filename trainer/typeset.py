@@ -171,7 +171,7 @@ def _latex_table(table: Table) -> str:
     lines = [
         r"\begin{table}",
         rf"\caption{{{table.title.partition(': ')[2]} Above ours, below the paper's and the difference.}}",
-        r"\centering\footnotesize",
+        r"\centering\scriptsize\setlength{\tabcolsep}{2pt}",
         rf"\begin{{tabular}}{{l{'c' * len(table.columns)}}}",
         r"\hline",
         " & ".join(["", *(column.heading for column in table.columns)]) + r" \\",

@@ -337,3 +337,4 @@ def test_what_is_promised_of_strangers_is_a_sentence() -> None:
         "(95 % interval 0.18 to 2.6 %)."
     )
     assert "is not known" in Thresholds(confidence=0.71, residual=1.0, provisional=True).sentence
+    assert "so nobody is let in" in Thresholds(confidence=1.0001, residual=1.0, provisional=False, **measured).sentence

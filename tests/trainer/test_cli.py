@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -19,6 +20,8 @@ from edge.preprocess import SIZE
 from tests import portraits
 from tests.data import faces, file_of
 from tests.trainer.conftest import Call
+from trainer.calibrate import Rejection
+from trainer.cli import _strangers
 from trainer.model import Model
 
 
@@ -187,3 +190,9 @@ def test_ctrl_c_is_clean(tmp_path: Path) -> None:
     assert b"interrupted" in err
     assert b"Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_threshold_that_nobody_reaches_is_said_to_be_one() -> None:
+    sure = Rejection(confidence=1.0001, target=0.01, passed=0, trials=400)
+    assert "nobody would be let in" in _strangers(sure)
+    assert "nobody would be let in" not in _strangers(replace(sure, confidence=0.7))

@@ -257,7 +257,7 @@ def test_markdown_shows_the_papers_figure_ours_and_the_difference() -> None:
     text = typeset.markdown(FOUND)
     assert "| LCLRRDL | 80.1 → **85.0** ± 0.5 (+4.9) | 84.6 → **87.0** ± 0.5 (+2.4) |" in text
     assert "| SRW | 79.3 → 80.0 ± 0.5 (+0.7) |" in text
-    assert "| SRC with the identity block | 80.0 ± 0.5 |" in text, "nothing was printed for it"
+    assert "| SRC, [D, I] | 80.0 ± 0.5 |" in text, "nothing was printed for it"
     assert "| 79.2 → |" in text, "not measured"
     assert "| LCLRRDL, schedule paper | 38.7 → 60.0 ± 1.0 (+21.3) |" in text
     assert "over 10 random splits" in text
