@@ -154,19 +154,21 @@ def _words(row: str, column: Column) -> str:
 
 
 def latex(found: Tables) -> str:
-    """Floats of plain LaTeX, to be put in any document by \\input; each place in two lines, ours above the paper's."""
+    """Floats of plain LaTeX, to be put in any document by \\input; each row in two lines, ours above the paper's."""
     return "\n".join(_latex_table(table) for table in three(found))
 
 
 def _latex_table(table: Table) -> str:
-    def place(row: str, column: Column) -> str:
-        paper, figure = column.paper.get(row), column.ours.get(row)
-        ours = "--"
-        if figure is not None:
-            mean = rf"\mathbf{{{figure.mean:.1f}}}" if figure.mean == column.best else f"{figure.mean:.1f}"
-            ours = rf"${mean} \pm {figure.deviation:.1f}$"
-        printed = "--" if paper is None else f"{paper:.1f}" + (f" (${column.difference(row)}$)" if figure else "")
-        return rf"\shortstack{{{ours}\\{printed}}}"
+    def ours(row: str, column: Column) -> str:
+        figure = column.ours.get(row)
+        if figure is None:
+            return "--"
+        mean = rf"\mathbf{{{figure.mean:.1f}}}" if figure.mean == column.best else f"{figure.mean:.1f}"
+        return rf"${mean} \pm {figure.deviation:.1f}$"
+
+    def papers(row: str, column: Column) -> str:
+        paper, difference = column.paper.get(row), column.difference(row)
+        return "" if paper is None else f"{paper:.1f}" + (f" (${difference}$)" if difference else "")
 
     lines = [
         r"\begin{table}",
@@ -176,12 +178,12 @@ def _latex_table(table: Table) -> str:
         r"\hline",
         " & ".join(["", *(column.heading for column in table.columns)]) + r" \\",
         r"\hline",
-        *(" & ".join([row_title(row), *(place(row, column) for column in table.columns)]) + r" \\[3pt]" for row in table.rows),
-        r"\hline",
-        r"\end{tabular}",
-        r"\end{table}",
     ]
-    return "\n".join(lines) + "\n"
+    for row in table.rows:
+        lines.append(" & ".join([row_title(row), *(ours(row, column) for column in table.columns)]) + r" \\")
+        if any(row in column.paper for column in table.columns):
+            lines.append(" & ".join(["", *(papers(row, column) for column in table.columns)]) + r" \\")
+    return "\n".join([*lines, r"\hline", r"\end{tabular}", r"\end{table}"]) + "\n"
 
 
 def as_csv(found: Tables) -> str:
