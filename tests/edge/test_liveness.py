@@ -34,6 +34,7 @@ from tests.export import doors
 from tests.portraits import find_orl, yunet
 
 sys.path.append(str(ROOT / "scripts"))
+import actors
 import liveness as simulation
 
 WHEN = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
@@ -47,7 +48,7 @@ Landmarks = Any  # (5, 2)
 
 def view(points: Any, yaw: float = 0.0, pitch: float = 0.0, roll: float = 0.0, distance: float = 10.0) -> Landmarks:
     """Points (n, 3) as a camera sees them, in pixels."""
-    turned = (points - [0, 0.5, -0.8]) @ simulation._rotation(yaw, pitch).T + [0, 0.5, -0.8]
+    turned = (points - [0, 0.5, -0.8]) @ actors._rotation(yaw, pitch).T + [0, 0.5, -0.8]
     x, y = (turned[:, :2] * (distance / (distance - turned[:, 2:]))).T
     rolled = (x + 1j * y) * np.exp(1j * np.deg2rad(roll))
     return np.stack([rolled.real, rolled.imag], axis=1) * 80 + (320, 200)
@@ -89,7 +90,7 @@ class Watched:
 
 
 def turn(points: Any, prompt: str, degrees: float = 30.0) -> list[Landmarks]:
-    yaw, pitch = simulation.WAYS[prompt]
+    yaw, pitch = actors.WAYS[prompt]
     return [view(points, yaw * part * degrees, pitch * part * degrees) for part in (0.3, 0.7, 1, 1, 1, 0.7, 0.3, 0)]
 
 
@@ -384,8 +385,8 @@ def test_any_face_in_any_picture_has_a_surface(size: tuple[int, int], box: tuple
 @pytest.mark.parametrize(
     ("case", "person", "reason"),
     [
-        (simulation.HEAD, "s1", "nothing"),  # with a window behind the head
-        (simulation.HEAD, "s2", "nothing"),
+        (actors.HEAD, "s1", "nothing"),  # with a window behind the head
+        (actors.HEAD, "s2", "nothing"),
         ("a flat photo, turned as asked", "s1", "looks like a picture: edges that move"),
     ],
 )
@@ -409,8 +410,8 @@ class Living(Camera):
         yunet()
         photos = simulation.portraits(10)[name]
         unseen = [pair for pair in photos if any(pair[0] is photo for photo in _unseen(name))] or photos
-        self.actor = simulation.Actor(photo=unseen[0][0], landmarks=unseen[0][1], rng=np.random.default_rng(5))
-        self.case, self.end, self.clock, self.given = simulation.CASES[case], seconds, 0.0, 0
+        self.actor = actors.Actor(photo=unseen[0][0], landmarks=unseen[0][1], rng=np.random.default_rng(5))
+        self.case, self.end, self.clock, self.given = actors.CASES[case], seconds, 0.0, 0
         self.asked: list[tuple[float, str]] = []
         self.decided = False
 
@@ -457,7 +458,7 @@ def watch(case: str, seconds: float = 14.0, **changes: Any) -> tuple[list[Event]
 
 
 def test_the_terminal_asks_tells_shows_and_lets_in_who_turns_the_head() -> None:
-    events, views, terminal = watch(simulation.HEAD)
+    events, views, terminal = watch(actors.HEAD)
     asked = [event for event in events if event.kind == "challenge"]
     decided = [(event.outcome, event.reason, event.label) for event in events if event.kind == "decision"]
     assert decided == [("granted", "recognised", GUEST)]
@@ -481,7 +482,7 @@ def test_the_terminal_lets_no_flat_photo_in(case: str) -> None:
 def test_the_terminal_sees_that_a_photo_is_held_up() -> None:
     events, _, _ = watch("a flat photo, turned as asked", challenge=False, screen=True)
     assert [event.reason for event in events if event.kind == "decision"] == ["looks like a picture: edges that move"]
-    events, _, _ = watch(simulation.HEAD, challenge=False, screen=True)
+    events, _, _ = watch(actors.HEAD, challenge=False, screen=True)
     assert [event.outcome for event in events if event.kind == "decision"] == ["granted"]
 
 
@@ -491,7 +492,7 @@ def test_a_check_that_fails_lets_nobody_in(monkeypatch: pytest.MonkeyPatch, part
         raise RuntimeError("injected")
 
     monkeypatch.setattr(f"edge.terminal.{part}", fail)
-    events, _, terminal = watch(simulation.HEAD, 2.0, screen=True)
+    events, _, terminal = watch(actors.HEAD, 2.0, screen=True)
     assert not any(event.grants for event in events)
     assert terminal.counters["failures"] >= 20, "each frame is tried"
 
@@ -502,7 +503,7 @@ def test_words_and_figures() -> None:
         assert ForPeople(stream, zone=UTC).line(asked) == "12:00:00  Turn your head to the left, and back."
     assert asked.visit == 7
     pytest.importorskip("prometheus_client")
-    terminal = Terminal(orl_door.recognizer(), Living(simulation.HEAD, GUEST), liveness=ASKED)
+    terminal = Terminal(orl_door.recognizer(), Living(actors.HEAD, GUEST), liveness=ASKED)
     terminal.counters["not met"] += 3
     metrics = Metrics("127.0.0.1:0")
     metrics.watch(terminal.health)
