@@ -14,6 +14,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -100,15 +101,15 @@ class AuditLog:
                 check_same_thread=False,
             )
             try:
-                self._prepare(read_only)
+                self._prepare(read_only, busy_seconds)
             except BaseException:
                 self._db.close()
                 raise
 
-    def _prepare(self, read_only: bool) -> None:
+    def _prepare(self, read_only: bool, busy_seconds: float) -> None:
         one = lambda pragma: self._db.execute(f"PRAGMA {pragma}").fetchone()[0]  # noqa: E731
         if not read_only:
-            one("journal_mode=WAL")
+            self._write_ahead(time.monotonic() + busy_seconds)
             self._db.execute("PRAGMA synchronous=FULL")  # on the disk before anybody acts upon it
             self._db.execute("PRAGMA secure_delete=ON")  # what was pruned leaves no traces in the file
             with self._transaction():
@@ -123,6 +124,17 @@ class AuditLog:
             raise AuditError(f"{self.path} is of another version of this program.", "Use that one, or choose another file.")
         if one("quick_check(1)") != "ok":
             raise AuditDamagedError(f"{self.path} is damaged.", "Restore a copy; what is left can be read with sqlite3.")
+
+    def _write_ahead(self, deadline: float) -> None:
+        """Of two that make one file write-ahead at the same moment, SQLite sends one away at once: it is to try again."""
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
 
     @classmethod
     def open(cls, path: str | Path, *, now: datetime) -> AuditLog:

@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -248,6 +249,21 @@ def test_two_processes_append_to_one_chain(path: Path) -> None:
     assert [run.wait(60) for run in runs] == [0, 0]
     with closing(AuditLog(path, read_only=True)) as log:
         assert log.verify().entries == 100
+
+
+def test_a_log_that_two_begin_at_the_same_moment_is_begun_once(tmp_path: Path) -> None:
+    def begin(path: Path, both: threading.Barrier) -> None:
+        both.wait()
+        with closing(AuditLog(path, busy_seconds=60)) as log:
+            log.append(told())
+
+    with ThreadPoolExecutor(2) as pool:
+        for round_ in range(50):  # without trying again, about one in four fails
+            path, both = tmp_path / f"{round_}.db", threading.Barrier(2, timeout=60)
+            for begun in [pool.submit(begin, path, both) for _ in range(2)]:
+                begun.result()
+            with closing(AuditLog(path, read_only=True)) as log:
+                assert log.verify().entries == 2
 
 
 # Disks
