@@ -100,7 +100,8 @@ class KitWatch:
     def _work(self) -> None:
         while not self._closed:
             woken = self._wake.wait(self._seconds)
-            self._wake.clear()
+            if woken:  # only then: a kit may have failed just after the wait was over
+                self._wake.clear()
             try:
                 self._settle() if woken else self._look()
             except Exception:  # the door must not depend on it
@@ -168,8 +169,8 @@ class KitWatch:
 
     def _use(self, ready: OnTrial, outcome: str, reason: str) -> None:
         ready.settled = self._wake.set
-        self.recognizer = ready
         self._tell(Change(outcome=outcome, reason=reason, recognizer=ready))
+        self.recognizer = ready  # last: whoever sees it here knows that the loop will be told
 
     def _tell(self, change: Change) -> None:
         log.warning("kit %s: %s", change.outcome, change.reason)

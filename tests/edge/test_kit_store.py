@@ -403,6 +403,27 @@ def test_a_bad_one_does_not_disturb_the_one_that_runs(store: Store[OnTrial], wha
     assert reason
 
 
+def test_a_failure_at_the_very_end_of_a_wait_is_not_overheard(store: Store[OnTrial]) -> None:
+    class Moment(threading.Event):
+        """Something happens just after a wait was over."""
+
+        happens: list[Callable[[], None]]
+
+        def wait(self, timeout: float | None = None) -> bool:
+            woken = super().wait(timeout)
+            if not woken and self.happens:
+                self.happens.pop()()
+            return woken
+
+    watched = KitWatch(store, seconds=QUICK)
+    moment = watched._wake = Moment()
+    moment.happens = []
+    with watched:
+        drop(store, kit(4))(watched)
+        moment.happens = [lambda: watched.recognizer._note("injected")]
+        until(lambda: watched.recognizer.kit.sha256 == digest(kit(3)), "it was not rolled back")
+
+
 def test_first_frames_that_fail_bring_the_one_before_back(store: Store[OnTrial]) -> None:
     class Faulty(OnTrial):
         def crop(self, grey: Any, face: Any) -> Any:
