@@ -128,7 +128,7 @@ def fit(
     described = backbone.chosen(parameters.pop("features"), console.say)
     if parts is not None:
         parameters["parts"] = parts_grid(parts)
-    elif own and isinstance(described, backbone.Backbone):
+    elif own and isinstance(described, backbone.Backbone) and described.beside is None:
         parameters["parts"] = None
     people = _gallery(photos, cropped, size, skip_bad, described)
     others = None if strangers is None else _others(strangers, people)

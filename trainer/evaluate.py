@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from edge.preprocess import DIRECTIONS, FeatureSpec
+from edge.preprocess import DIRECTIONS
 from trainer import calibrate, gallery
-from trainer.backbone import Spec, features
+from trainer.backbone import Backbone, Spec, features
 from trainer.gallery import Gallery
 from trainer.model import Model
 from trainer.parts import unit_scores
@@ -161,7 +161,7 @@ class Example:
     recovered: Array = field(repr=False)
     """...and Dz likewise; e is what it lacks."""
     parts: tuple[Vote, ...]
-    """Row by row; none where the model has no parts..."""
+    """Row by row, then an embedding model's; none where the model has no parts..."""
     whole: Vote
     """...beside the whole face."""
 
@@ -464,10 +464,10 @@ def likeness(codes: Array, truth: Array) -> Array:
 def as_images(vectors: Array, spec: Spec) -> Array | None:
     """(N, h, w): the pixels in feature vectors (d, N); of `gradient`, which has none, how much slope there is in each cell.
 
-    None for the vectors of a backbone, which show nothing.
+    None for the vectors of a backbone, which show nothing; only our own features beside them do.
     """
-    if not isinstance(spec, FeatureSpec):
-        return None
+    if isinstance(spec, Backbone):
+        return None if spec.beside is None else as_images(vectors[spec.length - spec.beside.length :], spec.beside)
     cell = spec.gradient_cell if spec.kind == "gradient" else spec.cell
     h, w = spec.height // cell, spec.width // cell
     if spec.kind == "gradient":

@@ -6,7 +6,7 @@ so that any script can be read. The file is well-formed XML as well. It shows fa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date
 from html import escape
 from importlib.metadata import version
@@ -422,11 +422,10 @@ def _parts(found: Evaluation) -> str:
         face = _gridded(found, trials.crops[chosen].mean(axis=0), cells, "how often each part is right")
         cards.append(f"<li>{face}<p>{name}<small>together {_percent(split.together.value)}</small></p></li>")
     assert found.model is not None
-    _, across = found.model.parts or (1, 1)
-    rows = [
-        [f"row {i // across + 1}, column {i % across + 1}", *(_rate(split.parts[i]) for split in found.part_splits)]
-        for i in range(len(found.part_splits[0].parts))
-    ]
+    down, across = found.model.parts or (1, 1)
+    whose = [f"row {row + 1}, column {column + 1}" for row in range(down) for column in range(across)]
+    whose += ["the network's vector"] * (len(found.part_splits[0].parts) - down * across)
+    rows = [[name, *(_rate(split.parts[i]) for split in found.part_splits)] for i, name in enumerate(whose)]
     rows += [["the whole face", *(_rate(split.whole) for split in found.part_splits)]]
     rows += [["all together", *(_rate(split.together) for split in found.part_splits)]]
     heads = ("right person first", *names)
@@ -440,11 +439,13 @@ def _parts(found: Evaluation) -> str:
     )
 
 
-def _gridded(found: Evaluation, crop: Array, cells: Iterable[tuple[str, float, str]], tells: str) -> str:
-    """A face under the grid of its parts: the colour of each, how strong it is, and a word."""
+def _gridded(found: Evaluation, crop: Array, cells: Sequence[tuple[str, float, str]], tells: str) -> str:
+    """A face under the grid of its parts: the colour of each, how strong it is, and a word. A network's vector has no place."""
     assert found.model is not None
     down, across = found.model.parts or (1, 1)
-    tinted = "".join(f'<i style="background:{colour}{round(255 * strong):02x}">{word}</i>' for colour, strong, word in cells)
+    tinted = "".join(
+        f'<i style="background:{colour}{round(255 * strong):02x}">{word}</i>' for colour, strong, word in cells[: down * across]
+    )
     grid = f"grid-template:repeat({down},1fr)/repeat({across},1fr)"
     return f'<span class="parts">{_picture(crop, "gray", 0, 255, tells)}<span style="{grid}">{tinted}</span></span>'
 
