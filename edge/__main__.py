@@ -7,6 +7,14 @@ import sys
 
 def main() -> None:
     try:
+        _main()
+    except KeyboardInterrupt:  # while all is still being loaded, which takes a Raspberry Pi seconds
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)  # edge.errors.EXIT_INTERRUPTED
+
+
+def _main() -> None:
+    try:
         from edge import cli
     except ImportError as error:  # a library that OpenCV needs, a wheel of another processor...
         what = error.name or "a package"

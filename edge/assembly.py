@@ -29,11 +29,10 @@ from edge.recognize import Recognizer, untimed
 from edge.service import Systemd
 from edge.settings import Settings
 from edge.sinks import gpio, mqtt, webhook
-from edge.sinks.courier import Courier
 from edge.terminal import Terminal
 
-COURIER_SECONDS = 1.0
-"""For a receiver that is away at the end: a service has to end within 2 seconds."""
+LAST_SECONDS = 1.0
+"""For a receiver that is away, slow or stuck at the end: a service has to end within 2 seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -154,11 +153,14 @@ def health_of(terminal: Terminal, told: Mapping[str, Any], log_book: Audited | N
 
 
 def close_all(told: Mapping[str, Any]) -> None:
-    """All at once: each may take its time to tell the last, and those times must not add up."""
+    """All at once: each may take its time to tell the last, and those times must not add up.
+
+    A command that still runs has all the time it was promised, lest it leave a door open.
+    """
 
     def close(name: str, sink: Any) -> None:
         try:
-            sink.close(*([COURIER_SECONDS] if isinstance(sink, Courier) else []))
+            sink.close(*([] if isinstance(sink, Command) else [LAST_SECONDS]))
         except Exception:
             log.exception("%s was not closed in order", name)
 

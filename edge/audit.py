@@ -24,6 +24,7 @@ from typing import Any
 
 from edge.errors import AuditChainError, AuditDamagedError, AuditError, UsageError
 from edge.events import Event, strict_json, utc_text
+from edge.files import alone_in
 
 APPLICATION = 0x1C1A0D17  # SQLite's mark of whose file this is
 VERSION = 1
@@ -33,6 +34,7 @@ CREATE UNIQUE INDEX once ON entries (json_extract(json, '$.event_id'));
 CREATE TABLE pictures (event_id TEXT PRIMARY KEY, box BLOB NOT NULL) STRICT;
 """
 START = "0" * 64
+PAGE = 1000
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +93,9 @@ class AuditLog:
             if (read_only or must_exist) and not self.path.exists():
                 raise AuditError(f"There is no audit log at {self.path}.", "Check the path.")
             if not read_only:  # private from the start: SQLite gives its own files the same mode
-                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+                # One that is there is left alone: closing it would take off all locks that this process has on it.
+                with suppress(FileExistsError):
+                    os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
             mode = "ro" if read_only else "rw"
             self._db = sqlite3.connect(
                 f"{self.path.absolute().as_uri()}?mode={mode}",
@@ -140,14 +144,13 @@ class AuditLog:
     def open(cls, path: str | Path, *, now: datetime) -> AuditLog:
         """To write to. A damaged file is moved aside, never deleted, and the new log begins by saying so."""
         path = Path(path)
-        try:
-            return cls(path)
-        except AuditDamagedError:
+        with _in_words(path), alone_in(path.parent):  # lest two move it aside, and the second what the first began
+            with suppress(AuditDamagedError):
+                return cls(path)
             aside = path.with_name(f"{path.name}.damaged-{now.astimezone(UTC):%Y%m%dT%H%M%S%fZ}")
-            with _in_words(path):
-                for ending in ("-wal", "-shm", ""):  # the log itself last: until then a crash leaves something to move
-                    with suppress(FileNotFoundError):
-                        os.rename(f"{path}{ending}", f"{aside}{ending}")
+            for ending in ("-wal", "-shm", ""):  # the log itself last: until then a crash leaves something to move
+                with suppress(FileNotFoundError):
+                    os.rename(f"{path}{ending}", f"{aside}{ending}")
             log.error("the audit log was damaged: it is kept as %s, and a new one begins", aside.name)
             fresh = cls(path)
             fresh._append({"kind": "replaced", "utc": utc_text(now), "reason": f"damaged, kept as {aside.name}"})
@@ -237,10 +240,14 @@ class AuditLog:
     def entries(self, *, last: int | None = None) -> Iterator[Entry]:
         """In order; only the `last` ones, if asked."""
         with _in_words(self.path):
-            if last is None:
-                yield from self._rows("ORDER BY seq")
-            else:
+            if last is not None:
                 yield from reversed(list(self._rows("ORDER BY seq DESC LIMIT ?", (last,))))
+                return
+            # Some at a time: while a reader is in the middle of something, the write-ahead file only grows.
+            seq = 0
+            while page := list(self._rows("WHERE seq > ? ORDER BY seq LIMIT ?", (seq, PAGE))):
+                yield from page
+                seq = page[-1].seq
 
     def picture(self, event_id: str) -> bytes | None:
         """The sealed picture of an event, if there is one."""

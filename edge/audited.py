@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge.audit import AuditLog
-from edge.errors import AuditError, ParameterError, UsageError
+from edge.errors import AuditError, ParameterError
 from edge.events import Background, Event, Sink, StreamClosed, deliver, utc_text
+from edge.files import read_bytes
 from edge.seal import Seal
 
 if TYPE_CHECKING:
@@ -52,12 +53,7 @@ class AuditSettings:
 
 def open_sink(settings: AuditSettings, sinks: Iterable[Sink], *, now: datetime | None = None) -> Audited:
     """The sink of the terminal: it logs, and then tells `sinks`."""
-    seal = None
-    if settings.picture_key is not None:
-        try:
-            seal = Seal(settings.picture_key.read_bytes())
-        except OSError as error:
-            raise UsageError(f"{settings.picture_key} cannot be read ({error.strerror}).", "Check picture_key.") from None
+    seal = None if settings.picture_key is None else Seal(read_bytes(settings.picture_key))
     audit = AuditLog.open(settings.path, now=now or datetime.now(UTC))
     return Audited(audit, sinks, required=settings.required, late_seconds=settings.late_seconds, days=settings.days, seal=seal)
 
@@ -99,7 +95,7 @@ class Audited:
         self._reader_left = False
         self._decided: list[tuple[str, float]] = []
         self._background: Background[Callable[[], None]] = Background(
-            lambda work: work(), waiting=WAITING, name="the audit log"
+            lambda work: work(), waiting=WAITING, name="the audit log", tend=self._prune
         )
 
     @property

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from edge import audit_cli, capture, console, kit_cli
+from edge import audit_cli, console, findings, kit_cli
 from edge import bench as benches
 from edge import doctor as doctors
+from edge import enrol as enrolments
 from edge import service as services
 from edge import settings as configuration
 from edge.assembly import open_terminal
@@ -145,8 +146,8 @@ def doctor(
         public_key=None if chosen.kit.public_key is None else console.read_bytes(chosen.kit.public_key),
         threads=chosen.kit.threads,
     )
-    typer.echo(json.dumps({"schema": SCHEMA, **doctors.facts(checks)}) if as_json else doctors.table(checks))
-    if doctors.worst(checks) == "fail":
+    typer.echo(json.dumps({"schema": SCHEMA, **findings.facts(checks)}) if as_json else findings.table(checks))
+    if findings.worst(checks) == "fail":
         raise UnfitError("This device is not ready for a door.", "Do what the checks that failed advise.")
 
 
@@ -181,12 +182,12 @@ def enrol(
     min_face: Annotated[int, typer.Option(min=10, help="Width of the smallest face, in pixels.")] = MIN_FACE,
 ) -> None:
     """Photograph a person for training: guided, and only photos that are good and differ. One JSON object on stdout."""
-    name, settings = capture.checked_name(name), CaptureSettings(photos=photos, min_photos=min(least, photos))
+    name, settings = enrolments.checked_name(name), CaptureSettings(photos=photos, min_photos=min(least, photos))
     recognizer = _recognizer(kit, public_key) if _has_kit(kit) else None
-    finder = capture.find_with(detector, None if recognizer is None else recognizer.kit, min_face=min_face)
-    known = None if recognizer is None else capture.known_by(recognizer)
+    finder = enrolments.find_with(detector, None if recognizer is None else recognizer.kit, min_face=min_face)
+    known = None if recognizer is None else enrolments.known_by(recognizer)
     with open_camera(camera, images_per_second=1 / settings.gap_seconds) as source:
-        enrolment = capture.enrol(
+        enrolment = enrolments.enrol(
             name,
             source,
             finder,

@@ -23,12 +23,16 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, tzinfo
+from functools import partial
 from typing import Any, Generic, TextIO, TypeVar
 
 from edge.decide import Decision
-from edge.errors import UsageError
+from edge.errors import ParameterError, UsageError
 
 SCHEMA = 1
+MAX_SECONDS = 600.0
+"""What a command for a grant may be given: no door is held open for longer, and no service kept from its end."""
+TEND_SECONDS = 60.0
 KIT_DIGITS = 12
 """A kit is told from others by the first digits of its SHA-256."""
 
@@ -265,11 +269,16 @@ def _shown(value: float | None, digits: int) -> str:
 
 
 class Background(Generic[T]):
-    """A sink on a thread of its own. Calling it never waits: when `waiting` events are queued the next is dropped."""
+    """A sink on a thread of its own. Calling it never waits: when `waiting` events are queued the next is dropped.
 
-    def __init__(self, sink: Callable[[T], None], *, waiting: int = 256, name: str = "") -> None:
+    `tend` is called on that thread, about once a minute, while there are none.
+    """
+
+    def __init__(
+        self, sink: Callable[[T], None], *, waiting: int = 256, name: str = "", tend: Callable[[], object] | None = None
+    ) -> None:
         self.failed = self.dropped = 0
-        self._sink, self._waiting = sink, waiting
+        self._sink, self._waiting, self._tend = sink, waiting, tend
         self._name = name or type(sink).__name__
         self._queue: queue.SimpleQueue[T | None] = queue.SimpleQueue()
         self._closed = False
@@ -293,15 +302,23 @@ class Background(Generic[T]):
             log.warning("%s did not finish, its last events may be lost", self._name)
 
     def _work(self) -> None:
-        while (event := self._queue.get()) is not None:
+        while (act := self._next()) is not None:
             try:
-                self._sink(event)
+                act()
             except StreamClosed:
                 self._closed = True
                 return
             except Exception:
                 self.failed += 1
                 log.exception("an event was not delivered to %s", self._name)
+
+    def _next(self) -> Callable[[], object] | None:
+        """What to do next; None at the end."""
+        try:
+            event = self._queue.get(timeout=TEND_SECONDS if self._tend else None)
+        except queue.Empty:
+            return self._tend
+        return None if event is None else partial(self._sink, event)
 
 
 class Command:
@@ -317,9 +334,8 @@ class Command:
     def __init__(
         self, command: str, seconds: float = 5.0, *, waiting: int = 8, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        if not (math.isfinite(seconds) and seconds > 0):
-            raise UsageError(f"A command cannot be given {seconds:g} seconds.", "Give it more than none.")
-        self._argv, self._seconds, self._clock = _arguments(command), seconds, clock
+        check_seconds(seconds)
+        self._argv, self._seconds, self._clock = arguments(command), seconds, clock
         self.succeeded = self.failed = self.stale = 0
         self._deadline = math.inf
         self._background = Background(self._take, waiting=waiting, name=self._argv[0])
@@ -374,7 +390,13 @@ class Command:
                 process.wait(self.GRACE_SECONDS)
 
 
-def _arguments(command: str) -> list[str]:
+def check_seconds(seconds: float) -> None:
+    if not 0 < seconds <= MAX_SECONDS:
+        raise ParameterError(f"on_grant_seconds must be more than 0 and at most {MAX_SECONDS:g}, not {seconds:g}")
+
+
+def arguments(command: str) -> list[str]:
+    """The words of a command whose program is there."""
     try:
         argv = shlex.split(command)
     except ValueError as error:

@@ -7,13 +7,12 @@ the old state or the new one. The file that people drop kits at is read and neve
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -21,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from edge import kit as kits
 from edge.errors import EdgeError, KitError, KitForeignError, KitOlderError
 from edge.events import KIT_DIGITS, printable
-from edge.files import write_atomically
+from edge.files import alone_in, write_atomically
 from edge.kit import Kit
 from edge.recognize import Recognizer
 
@@ -183,12 +182,12 @@ class Store(Generic[R]):
             if recognizer.kit.sha256 != record.current:
                 told.append(("installed", summary(recognizer.kit)))
             return recognizer, told
-        except EdgeError as error:
+        except Exception as error:  # whatever it is, there is one to begin with
             if not record.current:
                 raise
             digest = _digest_of(self.dropped)
             if digest not in record.rolled_back:
-                told.append(("refused", about(digest, error.message)))
+                told.append(("refused", about(digest, why_not(error))))
         try:
             return self.stored(record.current), told
         except EdgeError as error:
@@ -234,18 +233,15 @@ class Store(Generic[R]):
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Alone with the store."""
-        try:
-            if not self.folder.exists():
-                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                _give(self.folder, self.folder.parent.stat())
-            handle = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise KitError(f"The store {self.folder} cannot be opened ({error.strerror}).", "Check [kit] store.") from None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with ExitStack() as stack:
+            try:
+                if not self.folder.exists():
+                    self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    _give(self.folder, self.folder.parent.stat())
+                stack.enter_context(alone_in(self.folder))
+            except OSError as error:
+                raise KitError(f"The store {self.folder} cannot be opened ({error.strerror}).", "Check [kit] store.") from None
             yield
-        finally:
-            os.close(handle)
 
     def _save(self, record: Record) -> Record:
         """The moment from which it holds; what is not needed any more goes afterwards."""
@@ -317,6 +313,11 @@ def facts(kit: Kit) -> dict[str, Any]:
 def summary(kit: Kit) -> str:
     manifest = kit.manifest
     return about(kit.sha256, f"version {manifest.kit_version}, {len(manifest.labels)} people, signature {kit.signature}")
+
+
+def why_not(error: Exception) -> str:
+    """In words, why a kit cannot be used."""
+    return error.message if isinstance(error, EdgeError) else f"it cannot be used ({type(error).__name__})"
 
 
 def about(digest: str, text: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from edge.errors import EdgeError, KitError
 from edge.kit import Kit
-from edge.kit_store import RECORD, Store, about, read, summary
+from edge.kit_store import RECORD, Store, about, read, summary, why_not
 from edge.recognize import Recognition, Recognizer
 
 FIRST_FRAMES = 50
@@ -161,8 +161,7 @@ class KitWatch:
         try:
             ready = self._store.install(data)
         except Exception as error:  # whatever it is, the kit that runs goes on
-            why = error.message if isinstance(error, EdgeError) else f"it cannot be used ({type(error).__name__})"
-            self._tell(Change(outcome="refused", reason=about(digest, why)))
+            self._tell(Change(outcome="refused", reason=about(digest, why_not(error))))
             return
         self._before = self._before or self.recognizer
         self._use(ready, "installed", summary(ready.kit))

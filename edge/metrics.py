@@ -6,26 +6,20 @@ All but the seconds of the stages is read from the terminal when somebody asks: 
 from __future__ import annotations
 
 import ipaddress
-import logging
-import socket
-import socketserver
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from types import ModuleType
 from typing import Any
 
 from edge.errors import ListenError, UsageError
 from edge.events import strict_json
-from edge.preview import parse_address
+from edge.web import Handler, Server, parse_address
 
 OLD_SECONDS = 5.0
 """A terminal that has processed no frame for so long is not well."""
-CLIENT_SECONDS = 5.0
 STAGES = ("detect", "recognise", "decide", "whole")
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 # What Terminal.health() counts, and how that is called in Prometheus.
@@ -42,8 +36,6 @@ COUNTERS = {
     "reconnects": ("edge_camera_reconnects", "Times that the camera was lost and came back."),
 }
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSettings:
@@ -54,14 +46,13 @@ class MetricsSettings:
 
     def __post_init__(self) -> None:
         if self.address is not None:
-            _loopback(self.address)
+            _refuse_others(self.address)
 
 
-def _loopback(address: str) -> tuple[str, int]:
-    host, port = parse_address(address)
+def _refuse_others(address: str) -> None:
+    host, _ = parse_address(address)
     if not ipaddress.ip_address(host).is_loopback:
         raise ListenError(f"The metrics are served on this machine only, not at {host}.", "Write it like 127.0.0.1:9109.")
-    return host, port
 
 
 def problems(health: Mapping[str, Any]) -> list[str]:
@@ -83,7 +74,7 @@ class Metrics:
     """
 
     def __init__(self, address: str) -> None:
-        host, port = _loopback(address)
+        _refuse_others(address)
         self._prometheus = _prometheus_client()
         self._registry = self._prometheus.CollectorRegistry()
         self._registry.register(self)
@@ -93,21 +84,18 @@ class Metrics:
         for stage in STAGES:
             self._seconds.labels(stage)  # there from the start, at 0
         self._health: Callable[[], Mapping[str, Any]] | None = None
-        self._server = _Server(host, port, self)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="metrics", daemon=True)
+        self._server = Server("metrics", address, _Handler, self)
 
     @property
     def url(self) -> str:
-        host, port = self._server.server_address[:2]
-        return f"http://[{host!s}]:{port}/" if ":" in str(host) else f"http://{host!s}:{port}/"
+        return self._server.url
 
     def __enter__(self) -> Metrics:
-        self._thread.start()
+        self._server.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
 
     def watch(self, health: Callable[[], Mapping[str, Any]]) -> None:
         self._health = health
@@ -171,55 +159,13 @@ def _prometheus_client() -> ModuleType:
     return prometheus_client
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, host: str, port: int, metrics: Metrics) -> None:
-        self.metrics = metrics
-        if ":" in host:
-            self.address_family = socket.AF_INET6
-        try:
-            super().__init__((host, port), _Handler)
-        except OSError as error:
-            raise ListenError(
-                f"The metrics cannot be served at {host}, port {port} ({error.strerror}).", "Choose another port."
-            ) from None
-
-    def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # HTTPServer's own would look up the machine's name in the network
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("a client of the metrics went away", exc_info=True)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    timeout = CLIENT_SECONDS
-    server_version = "lclrr-edge"
-    sys_version = ""
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+class _Handler(Handler):
+    def get(self, path: str) -> None:
+        metrics: Metrics = self.server.site
         if path == "/metrics":
-            body, kind = self.server.metrics.text()
-            self._answer(HTTPStatus.OK, body, kind)
+            self.answer(*metrics.text())
         elif path == "/healthz":
-            is_well, body = self.server.metrics.healthz()
-            self._answer(HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE, body, "application/json")
+            is_well, body = metrics.healthz()
+            self.answer(body, "application/json", HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE)
         else:
-            self._answer(HTTPStatus.NOT_FOUND, b"There is nothing here.\n", "text/plain; charset=utf-8")
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def _answer(self, status: HTTPStatus, body: bytes, kind: str) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), "Cache-Control": "no-store"}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        log.debug(format, *args)
+            self.nothing_here()

@@ -6,17 +6,12 @@ watches. Whoever is slow misses frames; whoever is gone is dropped.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
-import re
 import socket
-import socketserver
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.resources import files
 from typing import Any
 
@@ -24,17 +19,14 @@ import cv2
 import numpy as np
 
 from edge.annotate import View
-from edge.errors import ListenError
 from edge.events import SCHEMA, Event, strict_json
+from edge.web import Handler, Server
 
 EVENTS = 50
 STREAMS = 4
-CONNECTIONS = 32
 STREAM_FPS = 10
 REPEAT_SECONDS = 1.0
 """A still picture is sent again after this time, so that a client that is gone is noticed."""
-CLIENT_SECONDS = 10.0
-"""A client that takes longer to ask, or to take what it asked for, is dropped."""
 STALE_SECONDS = 3.0
 """Without a frame for so long the camera is called lost, unless `health` knows better."""
 WIDTH = 1280
@@ -45,32 +37,8 @@ PAGE = {
     "/app.js": ("app.js", "text/javascript; charset=utf-8"),
     "/style.css": ("style.css", "text/css; charset=utf-8"),
 }
-HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
 
 log = logging.getLogger(__name__)
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """HOST:PORT, [IPv6]:PORT, or a port alone, which means 127.0.0.1. Names are not looked up: that would use the network."""
-    host, _, port = text.strip().rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ListenError(f"{text!r} is not an address to serve at.", "Put an IPv6 address in brackets: [::1]:8080.")
-    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
-        raise ListenError(f"{text!r} has no port between 0 and 65535.", "Write it like 127.0.0.1:8080.")
-    if host in ("", "localhost"):
-        host = "127.0.0.1"
-    try:
-        return str(ipaddress.ip_address(host)), int(port)
-    except ValueError:
-        raise ListenError(f"{text!r} is not an address to serve at.", "Write it like 127.0.0.1:8080.") from None
 
 
 class Preview:
@@ -81,7 +49,6 @@ class Preview:
     """
 
     def __init__(self, address: str, health: Callable[[], Mapping[str, Any]] = dict) -> None:
-        host, port = parse_address(address)
         self._health = health
         self._view: View | None = None
         self._events: tuple[Event, ...] = ()
@@ -91,32 +58,22 @@ class Preview:
         self._closing = threading.Event()
         self._streams, self._counting = 0, threading.Lock()
         self._page = {path: (files("edge").joinpath("page", name).read_bytes(), kind) for path, (name, kind) in PAGE.items()}
-        self._server = _Server(host, port, self)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="preview", daemon=True
-        )
-        if not ipaddress.ip_address(host).is_loopback:
+        self._server = Server("preview", address, _Handler, self)
+        if not self._server.is_local:
             log.warning("the preview at %s can be watched by everybody who reaches this machine", self.url)
 
     @property
     def url(self) -> str:
-        host, port = self._server.server_address[:2]
-        return f"http://[{host!s}]:{port}/" if ":" in str(host) else f"http://{host!s}:{port}/"
+        return self._server.url
 
     def start(self) -> Preview:
-        self._thread.start()
+        self._server.start()
         return self
 
     def close(self) -> None:
         """End at once, also with clients in the middle of a stream."""
-        if self._closing.is_set():
-            return
         self._closing.set()
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
-        self._server.hang_up()
+        self._server.close()
 
     def __enter__(self) -> Preview:
         return self.start()
@@ -179,18 +136,6 @@ class Preview:
                 self._encoded = view, data.tobytes()
             return self._encoded
 
-    def allows(self, host_header: str) -> bool:
-        """Whether a request was really meant for us. A page elsewhere can point a name of its own at this address (DNS
-        rebinding) and then read everything; it cannot do so with a number, nor with a name of this machine."""
-        found = re.fullmatch(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?", host_header.strip().lower())
-        host = (found[1] or found[2] or "") if found else ""
-        bound = ipaddress.ip_address(str(self._server.server_address[0]))
-        machine = socket.gethostname().lower()
-        try:
-            return ipaddress.ip_address(host).is_loopback or not bound.is_loopback
-        except ValueError:
-            return host == "localhost" or (not bound.is_loopback and host in (machine, f"{machine}.local"))
-
     def stream(self, write: Callable[[bytes], object]) -> None:
         """Parts of a multipart stream, newest picture only, until the client or the preview ends."""
         shown: View | None = None
@@ -217,128 +162,38 @@ class Preview:
             self._streams -= 1
 
 
-class _Server(HTTPServer):
-    """A thread per connection, a bounded number of them, and a way to end them all."""
-
-    request_queue_size = CONNECTIONS
-
-    def __init__(self, host: str, port: int, preview: Preview) -> None:
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.preview = preview
-        self._talks: dict[threading.Thread, socket.socket] = {}
-        self._lock = threading.Lock()
-        try:
-            super().__init__((host, port), _Handler)
-        except OSError as error:
-            raise ListenError(
-                f"The preview cannot be served at {host}, port {port} ({error.strerror}).", "Choose another address or port."
-            ) from None
-
-    def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # HTTPServer's own would look up the machine's name in the network
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        thread = threading.Thread(target=self._talk, args=(request, client_address), name="preview client", daemon=True)
-        with self._lock:
-            # Only here are those that ended forgotten: whoever closes must wait for each to its very end.
-            self._talks = {talk: socket for talk, socket in self._talks.items() if talk.is_alive()}
-            full = len(self._talks) >= CONNECTIONS
-            if not full:
-                thread.start()
-                self._talks[thread] = request
-        if full:
-            self.shutdown_request(request)
-
-    def _talk(self, request: socket.socket, client_address: Any) -> None:
-        try:
-            self.finish_request(request, client_address)
-        except Exception:
-            self.handle_error(request, client_address)
-        finally:
-            self.shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("a client of the preview went away", exc_info=True)
-
-    def hang_up(self) -> None:
-        with self._lock:
-            talks = dict(self._talks)
-        for request in talks.values():
-            with suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a client
-        for thread in talks:
-            thread.join(1.0)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    timeout = CLIENT_SECONDS
-    server_version = "lclrr-edge"
-    sys_version = ""
-
+class _Handler(Handler):
     def setup(self) -> None:
         # A small buffer: what waits in it is already old.
         self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
         super().setup()
 
-    def parse_request(self) -> bool:
-        """Every method but GET and HEAD, and every request meant for somebody else, is refused in one place."""
-        if not super().parse_request():
-            return False
-        if self.command not in ("GET", "HEAD"):
-            self._answer(b"This page is read-only.\n", status=HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD")
-        elif not self.server.preview.allows(self.headers.get("Host", "")):
-            self._answer(b"This is not the host that you asked for.\n", status=HTTPStatus.FORBIDDEN)
-        else:
-            return True
-        return False
-
-    def do_GET(self) -> None:
-        preview = self.server.preview
-        path = self.path.partition("?")[0]
+    def get(self, path: str) -> None:
+        preview: Preview = self.server.site
         if path == "/stream.mjpg":
             self._stream(preview)
         elif path == "/frame.jpg":
             view, data = preview.jpeg()
             if view is None:
-                self._answer(b"There is no frame yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+                self.answer(b"There is no frame yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
             else:
-                self._answer(data, "image/jpeg")
+                self.answer(data, "image/jpeg")
         elif path == "/favicon.ico":
-            self._answer(b"", status=HTTPStatus.NO_CONTENT)
+            self.answer(b"", status=HTTPStatus.NO_CONTENT)
         elif (page := preview.page(path)) is not None:
-            self._answer(*page)
+            self.answer(*page)
         else:
-            self._answer(b"There is nothing here.\n", status=HTTPStatus.NOT_FOUND)
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
+            self.nothing_here()
 
     def _stream(self, preview: Preview) -> None:
         if preview.jpeg()[0] is None:
-            self._answer(b"There is no frame yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+            self.answer(b"There is no frame yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
         elif not preview.may_stream():
-            self._answer(b"Too many are watching.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+            self.answer(b"Too many are watching.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
         else:
             try:
-                self._head(HTTPStatus.OK, "multipart/x-mixed-replace; boundary=frame", {})
+                self.head(HTTPStatus.OK, "multipart/x-mixed-replace; boundary=frame", {})
                 if self.command == "GET":
                     preview.stream(self.wfile.write)
             finally:
                 preview.stream_ended()
-
-    def _answer(
-        self, body: bytes, kind: str = "text/plain; charset=utf-8", status: HTTPStatus = HTTPStatus.OK, **headers: str
-    ) -> None:
-        self._head(status, kind, headers | {"Content-Length": str(len(body))})
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def _head(self, status: HTTPStatus, kind: str, more: Mapping[str, str]) -> None:
-        self.send_response(status)
-        for name, value in ({"Content-Type": kind} | HEADERS | dict(more)).items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        log.debug(format, *args)

@@ -24,6 +24,7 @@ from edge.events import Event, printable
 from edge.files import write_atomically
 
 PLACE = Path("/etc/systemd/system/lclrr-edge.service")
+STATE = Path("/var/lib/lclrr-edge")
 USER = "edge"
 GROUPS = ("video", "render", "gpio")
 """Of those that a device has, the user is a member: cameras, the Raspberry Pi's camera stack, its pins."""
@@ -87,15 +88,18 @@ class Unit:
     """More than this is a leak."""
     is_alone: bool = False
     """Whether it needs no network but this machine itself."""
+    stop_seconds: float = 10.0
+    """After so long without an end it is killed, with all that it started."""
+    sees_homes: bool = False
+    """Whether something that it reads lies in a home."""
+    writes: tuple[str, ...] = ()
+    """Folders that it writes to beside its own."""
 
     def __post_init__(self) -> None:
         if not 10 <= self.watchdog_seconds <= 3600:
             raise ServiceError("The watchdog must be given between 10 and 3600 seconds.", "30 is usual.")
         if self.user in ("root", "nobody") or not self.user.replace("-", "_").isidentifier():
             raise ServiceError(f"{self.user!r} is not a user for a door.", "Name one that can do little else: --user edge.")
-
-    def _is_in_a_home(self) -> bool:
-        return any(word.startswith(("/home/", "/root/")) for word in self.command)
 
     def text(self) -> str:
         never_again = " ".join(str(code) for code in sorted(_lasting_codes()))
@@ -114,7 +118,7 @@ class Unit:
             WatchdogSec={self.watchdog_seconds:g}
             WatchdogSignal=SIGTERM
             TimeoutStartSec=90
-            TimeoutStopSec=10
+            TimeoutStopSec={self.stop_seconds:g}
             KillMode=mixed
             Restart=always
             RestartSec=2
@@ -137,7 +141,7 @@ class Unit:
             CapabilityBoundingSet=
             AmbientCapabilities=
             ProtectSystem=strict
-            ProtectHome={"read-only" if self._is_in_a_home() else "yes"}
+            ProtectHome={"read-only" if self.sees_homes else "yes"}
             PrivateTmp=yes
             ProtectProc=invisible
             ProtectClock=yes
@@ -158,6 +162,7 @@ class Unit:
             RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
             DevicePolicy=closed
             {{devices}}
+            {{folders}}
             {{network}}
 
             [Install]
@@ -165,7 +170,9 @@ class Unit:
             """
         devices = [f"DeviceAllow={device} rw" for device in DEVICES]
         network = ["IPAddressDeny=any", "IPAddressAllow=localhost"] if self.is_alone else []
-        wide = {"{devices}": devices, "{network}": network}
+        # "-": a folder that is missing gives our sentence, not systemd's. There are no variables here, so $ stays as it is.
+        folders = [f"ReadWritePaths={quoted('-' + folder).replace('$$', '$')}" for folder in self.writes]
+        wide = {"{devices}": devices, "{folders}": folders, "{network}": network}
         plain = (line.strip() for line in lines.splitlines())
         return "\n".join(part for line in plain for part in wide.get(line, [line])) + "\n"
 
@@ -189,7 +196,7 @@ def quoted(word: str) -> str:
 def program() -> tuple[str, ...]:
     """This very `edge`, by its whole path."""
     beside = Path(sys.executable).parent / "edge"
-    return (str(beside),) if os.access(beside, os.X_OK) else (sys.executable, "-m", "edge.cli")
+    return (str(beside),) if os.access(beside, os.X_OK) else (sys.executable, "-m", "edge")
 
 
 def groups_here(wanted: Iterable[str] = GROUPS) -> tuple[str, ...]:
@@ -210,12 +217,16 @@ def unit(
     command += [] if settings is None else ["--settings", str(settings.absolute())]
     command += [] if camera is None else ["--camera", camera]
     in_force = stored.override(camera={"source": camera})
+    written = [in_force.kit.store, in_force.audit and in_force.audit.path.parent]
     return Unit(
         command=(*command, "--wait", "--no-json"),
         user=user,
         groups=groups_here(),
         watchdog_seconds=watchdog_seconds,
         is_alone=not in_force.needs_network,
+        stop_seconds=Unit.stop_seconds + (in_force.events.on_grant_seconds if in_force.events.on_grant else 0.0),
+        sees_homes=any(word.startswith(("/home/", "/root/")) for word in [*command, *map(str, in_force.paths())]),
+        writes=tuple(str(folder) for folder in written if folder and not folder.is_relative_to(STATE)),
     )
 
 

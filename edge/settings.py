@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import math
 import os
 import re
 import textwrap
@@ -18,7 +17,6 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
-from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from types import NoneType, UnionType
@@ -29,21 +27,24 @@ from edge.camera import STALL_SECONDS
 from edge.detect import MIN_FACE
 from edge.doorlist import DoorList
 from edge.errors import EdgeError, ParameterError, SettingsError
-from edge.events import printable
+from edge.events import arguments, check_seconds, printable
 from edge.files import read_bytes
 from edge.liveness import LivenessSettings
 from edge.metrics import MetricsSettings
-from edge.preview import parse_address
 from edge.quality import QualityLimits
+from edge.seal import Seal
 from edge.secret import read_secret
+from edge.sinks import mqtt, webhook
 from edge.sinks.gpio import GpioSettings
 from edge.sinks.mqtt import MqttSettings
 from edge.sinks.webhook import WebhookSettings
 from edge.sources import name as nameable
 from edge.track import VisitRules
+from edge.web import parse_address
 
 PLACE = Path("/etc/lclrr-edge/settings.toml")
 MAX_BYTES = 1 << 20
+MAX_THREADS = 64
 _PASSWORD = re.compile(r"://([^/]*:[^/]*@|.*(pass|pwd|token|secret|auth|key)\w*=)", re.IGNORECASE)  # in an address
 
 
@@ -70,8 +71,10 @@ class KitSettings:
     def __post_init__(self) -> None:
         if not 0.01 <= self.watch_seconds <= 3600:
             raise ParameterError(f"watch_seconds must be between 0.01 and 3600, not {self.watch_seconds:g}")
-        if self.min_face < 10 or self.threads < 1:
-            raise ParameterError(f"min_face must be 10 or more and threads 1 or more, not {self.min_face} and {self.threads}")
+        if self.min_face < 10 or not 1 <= self.threads <= MAX_THREADS:
+            raise ParameterError(
+                f"min_face must be 10 or more and threads 1 to {MAX_THREADS}, not {self.min_face} and {self.threads}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +128,7 @@ class EventSettings:
     """How long that command may take."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.on_grant_seconds < math.inf:
-            raise ParameterError(f"on_grant_seconds must be more than 0, not {self.on_grant_seconds:g}")
+        check_seconds(self.on_grant_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +168,12 @@ class Settings:
         elsewhere = "://" in camera.source or camera.source_file is not None or camera.source_env is not None
         served = self.preview.address is not None and not ip_address(parse_address(self.preview.address)[0]).is_loopback
         return elsewhere or served or any(part is not None for part in (self.events.on_grant, self.mqtt, self.webhook))
+
+    def paths(self) -> Iterator[Path]:
+        """All files and folders that are named."""
+        for part in fields(self):
+            table = getattr(self, part.name)
+            yield from (value for value in ([] if table is None else vars(table).values()) if isinstance(value, Path))
 
     def override(self, **tables: Mapping[str, Any]) -> Settings:
         """With other values, those that are not None: settings.override(visits={"needed": 4}, door={"list": None}).
@@ -225,26 +233,26 @@ def parse(data: bytes, source: str = "settings", folder: Path = Path()) -> Setti
 
 
 def problems(path: Path | None) -> list[str]:
-    """All that is wrong with a settings file, and with the files that it names."""
+    """All that is wrong with a settings file, and with the files, variables and programs that it names."""
     try:
         settings = load(path)
     except SettingsError as error:
         return list(error.problems)
+    checks: list[tuple[Callable[[Any], object], Any]] = [
+        (lambda camera: camera.address, settings.camera),
+        (DoorList.load, settings.door.list),
+        (read_bytes, settings.kit.path),
+        (read_bytes, settings.kit.public_key),
+        (arguments, settings.events.on_grant),
+        (lambda file: Seal(read_bytes(file)), settings.audit and settings.audit.picture_key),
+        (mqtt.credentials, settings.mqtt),
+        (webhook.credentials, settings.webhook),
+    ]
     found = []
-    checks: list[Callable[[], object]] = [lambda: settings.camera.address]
-    if settings.door.list is not None:
-        checks.append(partial(DoorList.load, settings.door.list))
-    checks += [partial(read_bytes, file) for file in (settings.kit.path, settings.kit.public_key) if file is not None]
-    for name in ("mqtt", "webhook"):
-        table = getattr(settings, name)
-        checks += [
-            partial(read_bytes, getattr(table, item.name))
-            for item in ([] if table is None else fields(table))
-            if item.name.endswith("_file") and getattr(table, item.name) is not None
-        ]
-    for check in checks:
+    for check, what in checks:
         try:
-            check()
+            if what is not None:
+                check(what)
         except EdgeError as error:
             found.append(f"{path}: {error.message}")
     return found

@@ -261,10 +261,14 @@ class Terminal:
 
 
 def run_until_signal(terminal: Terminal) -> int | None:
-    """Run until the end, Ctrl-C or SIGTERM; which of them it was. A second signal ends the process as it would any other."""
+    """Run until the end, Ctrl-C, SIGTERM or a terminal window that is closed; which of them it was.
+
+    A second signal ends the process as it would any other. One that is ignored (nohup) still is.
+    """
     stop = threading.Event()  # whose lock the loop never holds: the handler interrupts the loop's own thread
     received: list[int] = []
-    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    usual = {number: handler for number, handler in usual.items() if handler is not signal.SIG_IGN}
 
     def take(number: int, _: object) -> None:
         received.append(number)

@@ -110,6 +110,10 @@ path = "/var/lib/lclrr-edge/audit.db"
 END
 
 run "$home/bin/edge" config check "$etc/settings.toml"
+# Settings that are kept may be from before there was a key: then any kit would be taken, whoever made it.
+if [[ $public_key && ! $dry_run ]] && ! "$home/bin/edge" config show "$etc/settings.toml" | grep '^public_key = ' >/dev/null; then
+    fail "$etc/settings.toml was there before and requires no signature: add public_key = \"door.pem\" to its [kit]."
+fi
 # What the doctor finds is for people to read: a camera that is not plugged in yet does not stop the rest.
 run "$home/bin/edge" doctor "$etc/door.kit" --camera "$camera" ${public_key:+--public-key "$etc/door.pem"} ||
     say "warning: the doctor is not content; see above."

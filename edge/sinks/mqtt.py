@@ -107,8 +107,7 @@ class Mqtt(Courier):
         except ImportError:
             raise SinkError("MQTT needs the package paho-mqtt.", "Install lclrr-edge[mqtt].") from None
         self._settings = settings
-        self._password = read_secret("MQTT password", settings.password_file, settings.password_env)
-        self._tls = _tls(settings) if settings.tls else None
+        self._password, self._tls = credentials(settings)
         self._line: _Line | None = None
         self._camera = "ON"
         if settings.user is not None and not settings.tls:
@@ -250,7 +249,11 @@ def _problem(code: Any) -> str:
     return str(code) if code.is_failure else ""
 
 
-def _tls(settings: MqttSettings) -> ssl.SSLContext:
+def credentials(settings: MqttSettings) -> tuple[str | None, ssl.SSLContext | None]:
+    """The password and what certificates go by, from the files and variables that the settings name."""
+    password = read_secret("MQTT password", settings.password_file, settings.password_env)
+    if not settings.tls:
+        return password, None
     try:
         context = ssl.create_default_context(cafile=settings.ca_file)
         if settings.cert_file is not None:
@@ -258,7 +261,7 @@ def _tls(settings: MqttSettings) -> ssl.SSLContext:
     except OSError as error:
         why = error.strerror or "not in PEM form"
         raise SinkError(f"The certificates for MQTT cannot be used ({why}).", "Check ca_file, cert_file, key_file.") from None
-    return context
+    return password, context
 
 
 def discovery(settings: MqttSettings) -> dict[str, dict[str, Any]]:

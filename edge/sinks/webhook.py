@@ -74,12 +74,8 @@ class Webhook(Courier):
     """Each event is posted until the server says 2xx, or that it never will. Redirections are not followed."""
 
     def __init__(self, settings: WebhookSettings, *, utc: Callable[[], float] = time.time, **courier: Any) -> None:
-        secret = read_secret("webhook's secret", settings.secret_file, settings.secret_env) or ""
-        if len(secret) < 16:
-            raise SinkError("The webhook's secret is shorter than 16 characters.", "Make one: openssl rand -hex 32")
-        self._settings, self._secret, self._utc = settings, secret.encode(), utc
-        self._url = _parts(settings.url)
-        self._tls = _tls(settings) if self._url.scheme == "https" else None
+        self._settings, self._url, self._utc = settings, _parts(settings.url), utc
+        self._secret, self._tls = credentials(settings)
         super().__init__(
             f"the webhook at {self._url.hostname}",  # no more of it: a path may hold a token
             self._post,
@@ -144,9 +140,15 @@ def _is_here(host: str) -> bool:
         return False
 
 
-def _tls(settings: WebhookSettings) -> ssl.SSLContext:
+def credentials(settings: WebhookSettings) -> tuple[bytes, ssl.SSLContext | None]:
+    """The shared secret and what certificates go by, from the files and variables that the settings name."""
+    secret = read_secret("webhook's secret", settings.secret_file, settings.secret_env) or ""
+    if len(secret) < 16:
+        raise SinkError("The webhook's secret is shorter than 16 characters.", "Make one: openssl rand -hex 32")
+    if _parts(settings.url).scheme != "https":
+        return secret.encode(), None
     try:
-        return ssl.create_default_context(cafile=settings.ca_file)
+        return secret.encode(), ssl.create_default_context(cafile=settings.ca_file)
     except OSError as error:
         why = error.strerror or "not in PEM form"
         raise SinkError(f"The webhook's certificates cannot be used ({why}).", "Check ca_file.") from None

@@ -209,7 +209,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def until(holds: Any, seconds: float = 30.0) -> None:
+def until(holds: Any, seconds: float = 60.0) -> None:
     """Wait for something that happens on another thread or in another process."""
     end = time.monotonic() + seconds
     while not holds():

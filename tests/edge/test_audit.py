@@ -27,7 +27,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edge import audited
+from edge import audited, events
 from edge.annotate import View
 from edge.audit import AuditLog, Entry
 from edge.audit_desk import unseal
@@ -349,7 +349,81 @@ def test_a_damaged_log_is_moved_aside_and_a_new_one_says_so(path: Path, damage: 
     assert aside.read_bytes() == data
 
 
+def test_two_that_find_one_damaged_log_keep_it_once_and_share_the_new_one(path: Path) -> None:
+    script = """
+import sys
+from datetime import UTC, datetime
+from edge.audit import AuditLog
+print(flush=True)
+sys.stdin.readline()
+log = AuditLog.open(sys.argv[1], now=datetime.now(UTC))
+print(flush=True)
+sys.stdin.readline()
+log._append({"kind": "seen"})
+log.close()
+"""
+    for _ in range(5):
+        path.write_bytes(b"no database at all, but text" * 100)
+        command = [sys.executable, "-c", script, str(path)]
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        both: list[Any] = [subprocess.Popen(command, env=os.environ | {"PYTHONPATH": "."}, **pipes) for _ in range(2)]
+        for _ in range(2):  # to open it at the same moment, and to write when both have
+            for each in both:
+                each.stdout.readline()
+            for each in both:
+                each.stdin.write("\n")
+                each.stdin.flush()
+        for each in both:
+            each.communicate(timeout=60)
+            assert each.returncode == 0
+        with closing(AuditLog(path)) as log:
+            assert [entry.facts["kind"] for entry in log.entries()] == ["replaced", "seen", "seen"]
+            log.verify()
+        (aside,) = path.parent.glob("*damaged*")
+        aside.unlink()
+        path.unlink()
+
+
+def test_a_log_that_is_opened_twice_keeps_its_locks(path: Path, log: AuditLog) -> None:
+    """Else another program takes itself for the last one, and deletes the write-ahead file below this one."""
+    log.append(told())
+    AuditLog(path).close()
+    script = (
+        "import sys; from edge.audit import AuditLog; log = AuditLog(sys.argv[1]); print(log.verify().entries); log.close()"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    for entries in (1, 2):
+        run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": "."}, timeout=60)
+        assert (run.stdout, run.stderr) == (f"{entries}\n", "")
+        log.append(told())
+
+
+def test_a_reader_who_takes_a_break_does_not_let_the_log_grow(path: Path, log: AuditLog) -> None:
+    """As `edge audit export | less`, left open over night."""
+    log._db.execute("PRAGMA synchronous=OFF")  # no power fails here
+    log.append(told())
+    with closing(AuditLog(path, read_only=True)) as reader:
+        entries = reader.entries()
+        next(entries)
+        for _ in range(1500):
+            log.append(told())
+        assert (path.parent / "audit.db-wal").stat().st_size < 8 << 20
+        assert [entry.seq for entry in entries] == list(range(2, 1502)), "and what came meanwhile is read as well"
+
+
 # At the door
+
+
+def test_what_is_old_goes_also_while_nobody_comes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "TEND_SECONDS", 0.01)
+    now = [NOON]
+    sink = Audited(AuditLog(path), [], days=5, now=lambda: now[0], clock=lambda: now[0].timestamp())
+    sink(told(utc=NOON))
+    until(lambda: sink.written == 1)
+    now[0] += 6 * DAY
+    with closing(AuditLog(path, read_only=True)) as log:
+        until(lambda: [entry.facts["kind"] for entry in log.entries()] == ["pruned"])
+    sink.close(60)
 
 
 def chained(log: AuditLog, *sinks: Any, **other: Any) -> Audited:
@@ -367,7 +441,7 @@ def test_an_event_is_in_the_log_before_anybody_is_told(log: AuditLog, path: Path
     sink = chained(log, tell)
     for _ in range(5):
         sink(told())
-    sink.close()
+    sink.close(60)
     assert logged == [1] * 5
     assert (sink.written, sink.failed, sink.withheld, sink.dropped) == (5, 0, 0, 0)
 
@@ -380,7 +454,7 @@ def test_what_cannot_be_logged_opens_nothing_where_the_log_is_required(log: Audi
     grant, denial = told(), told(outcome="denied")
     sink(grant)
     sink(denial)
-    sink.close()
+    sink.close(60)
     withheld = replace(grant, outcome="denied", reason="not logged")
     assert served == [withheld if required else grant, denial]
     assert (sink.written, sink.failed, sink.withheld) == (0, 2, int(required))
@@ -403,7 +477,7 @@ def test_a_grant_that_the_disk_held_up_opens_nothing_and_the_log_says_so(log: Au
     assert (served[0].outcome, served[0].reason) == ("denied", "logged too late")
     facts = [entry.facts for entry in log.entries()]
     assert [(fact["kind"], fact.get("of")) for fact in facts] == [("decision", None), ("withheld", grant.event_id)]
-    sink.close()
+    sink.close(60)
 
 
 def test_a_grant_that_a_failing_disk_held_up_opens_nothing_even_where_no_log_is_required(log: AuditLog) -> None:
@@ -417,7 +491,7 @@ def test_a_grant_that_a_failing_disk_held_up_opens_nothing_even_where_no_log_is_
     log.append = slow  # type: ignore[method-assign]
     sink = chained(log, served.append, required=False, clock=lambda: now[0])
     sink(told())
-    sink.close()
+    sink.close(60)
     assert [event.outcome for event in served] == ["denied"]
     assert (sink.failed, sink.failing, sink.withheld) == (1, True, 1)
 
@@ -433,7 +507,7 @@ def test_a_grant_that_waited_behind_others_is_logged_as_denied(log: AuditLog) ->
     until(lambda: len(gate.seen) == 2)
     assert [event.outcome for event in gate.seen] == ["granted", "denied"]
     assert [entry.facts["outcome"] for entry in log.entries()] == ["granted", "denied"]
-    sink.close()
+    sink.close(60)
 
 
 def test_a_disk_that_hangs_delays_nobody(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,7 +530,7 @@ def test_a_disk_that_hangs_delays_nobody(log: AuditLog, monkeypatch: pytest.Monk
         sink(told())  # would never return if it waited
     assert (sink.dropped, served) == (10, [])
     gate.set()
-    sink.close()
+    sink.close(60)
     assert len(served) == 21  # what did not fit was neither logged nor told
 
 
@@ -471,7 +545,7 @@ def test_the_log_goes_on_when_nobody_reads_stdout_any_more(path: Path) -> None:
         sink(told())
     with pytest.raises(StreamClosed):
         sink(notice("stop", now=1, utc=NOON))
-    sink.close()
+    sink.close(60)
     with closing(AuditLog(path, read_only=True)) as log:
         assert [entry.facts["kind"] for entry in log.entries()] == ["decision", "decision", "stop"]
 
@@ -484,7 +558,7 @@ def test_a_sink_that_fails_is_counted_and_the_next_is_told(log: AuditLog) -> Non
 
     sink = chained(log, broken, served.append)
     sink(told())
-    sink.close()
+    sink.close(60)
     assert (sink.undelivered, len(served)) == (1, 1)
 
 
@@ -505,7 +579,7 @@ def test_old_entries_go_once_a_day(path: Path) -> None:
         now[0] = NOON + step // 2 * DAY  # two a day, for three days
         sink(told(utc=now[0]))
         settled(sink)
-    sink.close()
+    sink.close(60)
     with closing(AuditLog(path, read_only=True)) as log:
         log.verify()
         facts = [entry.facts for entry in log.entries()]
@@ -539,7 +613,7 @@ def test_a_clock_that_jumps_deletes_nothing_for_a_day(path: Path, jump: timedelt
     now[0] += jump
     assert after(60) == 6
     after(100_000)  # now it is believed: the first entry is too old for it, or of a clock that ran ahead
-    sink.close()
+    sink.close(60)
     with closing(AuditLog(path, read_only=True)) as log:
         assert log.verify().first == 2
 
@@ -551,7 +625,7 @@ def test_a_device_that_wakes_up_in_1970_deletes_nothing_at_once(path: Path) -> N
     sink = Audited(AuditLog(path), [], days=5, now=lambda: epoch, clock=lambda: 0.0)
     sink(told(utc=epoch))
     settled(sink)
-    sink.close()
+    sink.close(60)
     with closing(AuditLog(path, read_only=True)) as log:
         assert log.verify().entries == 2
 
@@ -574,7 +648,7 @@ def test_no_picture_is_kept_unless_asked_for(path: Path) -> None:
     sink = open_sink(AuditSettings(path=path, days=0), [])
     sink(told())
     sink.publish(view(10.3))
-    sink.close()
+    sink.close(60)
     with closing(AuditLog(path, read_only=True)) as log:
         assert log.verify().pictures == 0
 
@@ -587,7 +661,7 @@ def test_the_deciding_frame_is_kept_and_only_the_private_key_opens_it(path: Path
         sink(event)
     sink.publish(view(10.3))  # the frame of the first; the second was decided on an earlier one
     sink.publish(view(10.3))  # and not twice
-    sink.close()
+    sink.close(60)
     with closing(AuditLog(path, read_only=True)) as log:
         assert log.verify().pictures == 1
         box = log.picture(decided.event_id) or b""
@@ -704,7 +778,7 @@ def test_the_command_makes_keys_and_opens_pictures(path: Path, tmp_path: Path) -
     sink = open_sink(AuditSettings(path=path, days=0, picture_key=tmp_path / "key.pem.pub"), [])
     sink(told())
     sink.publish(view(10.3))
-    sink.close()
+    sink.close(60)
     out, _ = edge("decrypt", path, "--key", tmp_path / "key.pem", "-o", tmp_path / "out")
     assert cv2.imread(json.loads(out)["file"]) is not None
     edge("decrypt", path, "--key", tmp_path / "key.pem.pub", "-o", tmp_path / "out", code=2)

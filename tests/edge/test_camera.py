@@ -108,7 +108,7 @@ def test_who_decodes_slowly_does_not_fall_behind(server: MjpegServer, monkeypatc
         assert entered.wait(DEADLINE)
         pusher = threading.Thread(target=server.push, args=large)
         pusher.start()
-        pusher.join(0.2)
+        pusher.join(10)  # until all is on its way, or the line is full
         gate.set()
         until(lambda: camera.health.frames == 21)
         assert decoded[-1] == large[-1]
@@ -135,7 +135,7 @@ def test_a_frame_that_trickles_in_is_as_old_as_its_first_byte(server: MjpegServe
         server.push(grey_jpeg(1))
         next_frame(camera)
         server.send(whole[:300])
-        time.sleep(0.3)  # its first byte has arrived by now, or the machine hangs
+        until(lambda: camera._reader._source._parts._arrived is not None)  # type: ignore[attr-defined]
         middle = camera.now()
         server.send(whole[300:])
         assert next_frame(camera).captured < middle
@@ -289,7 +289,7 @@ def test_closing_is_quick_and_leaves_no_thread(server: MjpegServer) -> None:
     start = time.monotonic()
     camera.close()  # the reader waits for bytes that do not come
     camera.close()
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < DEADLINE / 2
     until(lambda: camera_threads() == 0)
     assert camera.frame(DEADLINE) is None
     assert camera.ended
@@ -480,7 +480,7 @@ def test_few_readers_may_hang_at_a_time(device: type[FakeCapture], monkeypatch: 
     assert Hanging.opened == cameras.MAX_HUNG
     start = time.monotonic()
     camera.close()
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < DEADLINE / 2
     hang.set()
     until(lambda: camera_threads() == 0)
 
@@ -491,7 +491,7 @@ def test_closing_is_quick_while_the_driver_hangs(device: type[FakeCapture]) -> N
     camera = open_camera("0")
     start = time.monotonic()
     camera.close()
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < DEADLINE / 2
     hang.set()
     until(lambda: camera_threads() == 0)
 
@@ -690,11 +690,12 @@ def test_a_video_gives_every_frame_in_order_on_its_own_clock(tmp_path: Path) -> 
 def test_the_clock_of_a_recording_runs_on_from_its_last_frame(tmp_path: Path) -> None:
     camera = open_camera(str(write_video(tmp_path / "walk.mp4", 5)))
     assert camera.now() == camera.now()
-    frames = [next_frame(camera), next_frame(camera)]
-    handed_out = time.monotonic()
+    next_frame(camera)
+    asked = time.monotonic()
+    frame = next_frame(camera)
     time.sleep(0.02)
-    age = camera.now() - frames[1].captured
-    assert 0.02 <= age <= time.monotonic() - handed_out + 0.5
+    age = camera.now() - frame.captured
+    assert 0.02 <= age <= time.monotonic() - asked
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf"), 90000.0])

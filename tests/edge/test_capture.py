@@ -19,10 +19,12 @@ import pytest
 
 from edge import capture as capturing
 from edge import cli
+from edge import enrol as enrolling
 from edge import kit as kits
-from edge.camera import Camera, CameraHealth, Frame, Recording
-from edge.capture import ALIKE, DUPLICATE, LIKENESS, POSES, CaptureSettings, Enrolment, capture, checked_name, enrol
+from edge.camera import Recording
+from edge.capture import ALIKE, DUPLICATE, LIKENESS, POSES, CaptureSettings, capture
 from edge.detect import photo_min_face
+from edge.enrol import Enrolment, checked_name, enrol
 from edge.errors import (
     AlreadyEnrolledError,
     DetectorMissingError,
@@ -37,6 +39,7 @@ from edge.preprocess import SIZE, align, features
 from edge.quality import pose
 from edge.recognize import Recognizer
 from export import cli as export_cli
+from tests.edge.stage import Play
 from tests.portraits import find_orl, finder, grey, in_a_room, kit, yunet
 from trainer import detector, gallery
 
@@ -71,33 +74,16 @@ def enrolled(name: str, pictures: Iterable[Any], output: Path, **options: Any) -
     return enrol(name, recording(pictures), finder(80), output, when=WHEN, **options)
 
 
-class Actor(Camera):
-    """A live camera, before which somebody does what is said: `act` makes the picture for what was said last."""
-
-    live = True
+class Actor(Play):
+    """Somebody does what is said: `act` makes the picture for what was said last."""
 
     def __init__(self, act: Callable[[str], Any], *, frame_seconds: float = 0.5) -> None:
-        super().__init__("a person")
-        self.act, self.frame_seconds, self.said = act, frame_seconds, list[tuple[float, str]]()
-        self.number = 0
+        super().__init__("a person", clock=100.0, fps=1 / frame_seconds)
+        self.act, self.said = act, list[tuple[float, str]]()
 
-    ended = False
-
-    @property
-    def health(self) -> CameraHealth:
-        return CameraHealth(up=True, frames=self.number, dropped=0, broken=0, reconnects=0, error="")
-
-    def now(self) -> float:
-        return 100 + self.number * self.frame_seconds
-
-    def frame(self, timeout: float) -> Frame | None:
-        self.number += 1
-        assert self.number < 5000, "it would go on for ever"
-        asked = next((words for _, words in reversed(self.said) if words.startswith("Photo")), "")
-        picture = self.act(asked)
-        return None if picture is None else Frame(image=picture, captured=self.now(), number=self.number)
-
-    def close(self) -> None: ...
+    def picture(self) -> Any:
+        assert self.given < 5000, "it would go on for ever"
+        return self.act(next((words for _, words in reversed(self.said) if words.startswith("Photo")), ""))
 
     def hear(self, sentence: str) -> None:
         self.said.append((self.now(), sentence))
@@ -263,7 +249,7 @@ def test_a_person_is_guided_from_pose_to_pose() -> None:
 def test_without_poses_it_goes_on_with_what_there_is() -> None:
     """Somebody who only stands there is photographed once, or twice, and everything ends."""
     copies = [*jittered(frames(1)[0], 40)]
-    camera = Actor(lambda _: copies[camera.number % 40])
+    camera = Actor(lambda _: copies[camera.given % 40])
     found = capture(camera, finder(80), CaptureSettings(photos=3, pose_seconds=6), say=camera.hear)
     assert 1 <= len(found.photos) <= 2
     assert "That looks like a photo I have: move your head a little." in dict(map(reversed, camera.said))  # type: ignore[arg-type]
@@ -305,7 +291,7 @@ def known() -> capturing.Known:
     """A kit that knows s1 to s8 by their first six photos, and is as strict as a built one."""
     parsed = kits.parse(kit())
     strict = replace(parsed.manifest, thresholds=Thresholds(confidence=0.9, residual=0.7, provisional=True))
-    found = capturing.known_by(Recognizer(replace(parsed, manifest=strict)))
+    found = enrolling.known_by(Recognizer(replace(parsed, manifest=strict)))
     assert found is not None
     return found
 
@@ -368,14 +354,14 @@ def test_a_failure_while_writing_leaves_what_was_there(
     failure: BaseException, seen: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = enrolled("anna", frames(1)[:5], tmp_path).files
-    write = capturing.write_atomically
+    write = enrolling.write_atomically
 
     def failing(path: Path, data: bytes) -> None:
         if path.name.endswith(f"{len(before) + 3:02}.png") or path.name.endswith("-03.png"):
             raise failure
         write(path, data)
 
-    monkeypatch.setattr(capturing, "write_atomically", failing)
+    monkeypatch.setattr(enrolling, "write_atomically", failing)
     with pytest.raises(seen):
         enrolled("anna", frames(1)[5:], tmp_path)
     with pytest.raises(seen):
@@ -520,7 +506,7 @@ def test_bad_input_is_a_sentence_and_a_code(
 def test_without_kit_and_detector_there_is_a_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cv2, "data", None, raising=False)  # as if OpenCV brought no cascades, which 4.x does
     with pytest.raises(DetectorMissingError, match=r"There is no kit.*--kit.*--detector.*edge-export detector -o"):
-        capturing.find_with(None, None)
+        enrolling.find_with(None, None)
 
 
 def test_a_detector_is_checked_before_it_is_loaded(tmp_path: Path) -> None:
@@ -534,10 +520,10 @@ def test_a_detector_is_checked_before_it_is_loaded(tmp_path: Path) -> None:
     ):
         file.write_bytes(data)
         with pytest.raises(error, match="edge-export detector"):
-            capturing.find_with(file, None)
+            enrolling.find_with(file, None)
 
 
 def test_the_workstation_writes_a_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     yunet()  # or skip
     assert command(monkeypatch, export_cli, "detector", "-o", str(tmp_path / "detector.onnx")) == 0
-    assert len(capturing.find_with(tmp_path / "detector.onnx", None).detect(frames(1)[0])) == 1
+    assert len(enrolling.find_with(tmp_path / "detector.onnx", None).detect(frames(1)[0])) == 1

@@ -116,3 +116,17 @@ def test_a_broken_installation_gets_a_sentence(tmp_path: Path) -> None:
     assert run.returncode == 37
     assert run.stderr.startswith("error: cv2 cannot be loaded (libGL.so.1")
     assert "Traceback" not in run.stderr
+
+
+def test_ctrl_c_while_all_is_being_loaded() -> None:
+    script = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'edge.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from edge.__main__ import main\n"
+        "main()\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "interrupted\n")

@@ -45,10 +45,11 @@ from tests.data import ROOT
 from tests.edge import orl_door
 from tests.edge.mjpeg import MjpegServer
 from tests.edge.orl_door import FPS, GUEST, frames, nobody, sending
+from tests.edge.stage import Stage
 from tests.edge.test_events import NOON
 from tests.edge.test_kit import keys
 from tests.edge.test_recognize_command import command, environment, started
-from tests.edge.test_terminal import Events, Stage, until, watch
+from tests.edge.test_terminal import Events, until, watch
 from tests.export import doors
 
 QUICK = 0.01
@@ -258,6 +259,21 @@ def test_a_damaged_store_is_survived_as_far_as_can_be(store: Store[OnTrial]) -> 
         (store.folder / RECORD).write_bytes(nonsense)
         with pytest.raises(KitError, match="record"):
             store.begin()
+
+
+def test_one_that_brings_any_error_at_all_does_not_keep_the_terminal_from_starting(store: Store[OnTrial]) -> None:
+    ready = store._load
+
+    def load(kit: Kit) -> OnTrial:
+        if kit.manifest.kit_version == 4:
+            raise MemoryError
+        return ready(kit)
+
+    store._load = load
+    store.dropped.write_bytes(kit(4))
+    recognizer, told = store.begin()
+    assert recognizer.kit.sha256 == digest(kit(3))
+    assert told == [("refused", f"{digest(kit(4))[:12]}: it cannot be used (MemoryError)")]
 
 
 def test_a_pipe_or_folder_in_the_place_of_a_kit_keeps_nobody_waiting(store: Store[OnTrial]) -> None:

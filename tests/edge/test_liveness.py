@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from edge import settings as configuration
 from edge.annotate import View
 from edge.assembly import open_terminal
-from edge.camera import Camera, CameraHealth, Frame
 from edge.decide import Decision, Door
 from edge.errors import KitError, ParameterError
 from edge.events import Event, ForPeople, Sink, notice
@@ -30,6 +29,7 @@ from edge.track import LEFT, MIXED, Sighting
 from tests.data import ROOT
 from tests.edge import orl_door
 from tests.edge.orl_door import GUEST
+from tests.edge.stage import Play
 from tests.export import doors
 from tests.portraits import find_orl, yunet
 
@@ -399,19 +399,17 @@ def test_on_simulated_people(case: str, person: str, reason: str) -> None:
 # The whole terminal
 
 
-class Living(Camera):
-    """A camera before which a simulated visitor, or a picture of one, does what the terminal asks for."""
-
-    live = True
+class Living(Play):
+    """A simulated visitor, or a picture of one, does what the terminal asks for."""
 
     def __init__(self, case: str, name: str, seconds: float = 14.0) -> None:
-        super().__init__("a stage")
+        super().__init__(clock=0.0)
         find_orl()
         yunet()
         photos = simulation.portraits(10)[name]
         unseen = [pair for pair in photos if any(pair[0] is photo for photo in _unseen(name))] or photos
         self.actor = actors.Actor(photo=unseen[0][0], landmarks=unseen[0][1], rng=np.random.default_rng(5))
-        self.case, self.end, self.clock, self.given = actors.CASES[case], seconds, 0.0, 0
+        self.case, self.end = actors.CASES[case], seconds
         self.asked: list[tuple[float, str]] = []
         self.decided = False
 
@@ -422,23 +420,11 @@ class Living(Camera):
         self.decided |= event.kind == "decision"
 
     @property
-    def ended(self) -> bool:
+    def ended(self) -> bool:  # type: ignore[override]
         return self.decided or self.clock > self.end
 
-    @property
-    def health(self) -> CameraHealth:
-        return CameraHealth(up=True, frames=self.given, dropped=0, broken=0, reconnects=0, error="")
-
-    def now(self) -> float:
-        return self.clock
-
-    def frame(self, timeout: float) -> Frame | None:
-        self.clock += 1 / FPS
-        self.given += 1
-        return Frame(image=self.case(self.actor, self.clock, self.asked), captured=self.clock, number=self.given)
-
-    def close(self) -> None:
-        """Nothing to close."""
+    def picture(self) -> Any:
+        return self.case(self.actor, self.clock, self.asked)
 
 
 def _unseen(name: str) -> list[Any]:
@@ -508,7 +494,7 @@ def test_words_and_figures() -> None:
     metrics = Metrics("127.0.0.1:0")
     metrics.watch(terminal.health)
     text = metrics.text()[0].decode()
-    metrics._server.server_close()
+    metrics._server.close()
     assert 'edge_challenges_total{outcome="not met"} 3.0' in text
     assert 'edge_challenges_total{outcome="met"} 0.0' in text
 

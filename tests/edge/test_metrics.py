@@ -10,9 +10,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from edge import metrics as module
+from edge import web
 from edge.assembly import open_terminal
 from edge.errors import ListenError, UsageError
 from edge.metrics import Metrics, problems
@@ -30,9 +33,10 @@ from tests.data import ROOT
 from tests.edge import orl_door
 from tests.edge.mjpeg import MjpegServer
 from tests.edge.orl_door import GUEST, STRANGER, frames, nobody, sending
-from tests.edge.test_terminal import Stage, until, watch
+from tests.edge.stage import Stage
+from tests.edge.test_terminal import until, watch
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 LABELS = {
     "outcome": {"granted", "denied"},
     "stage": set(module.STAGES),
@@ -184,8 +188,24 @@ sys.stdin.read()
 def test_there_is_nothing_else_and_nothing_can_be_changed(metrics: Metrics) -> None:
     assert get(metrics.url)[0] == 404
     request = urllib.request.Request(f"{metrics.url}metrics", b"x", method="POST")
-    with pytest.raises(urllib.error.HTTPError, match="501"):
+    with pytest.raises(urllib.error.HTTPError, match="405"):
         urllib.request.urlopen(request, timeout=DEADLINE)
+
+
+def test_a_page_elsewhere_cannot_read_them_by_a_name_of_its_own(metrics: Metrics) -> None:
+    request = urllib.request.Request(f"{metrics.url}metrics", headers={"Host": "evil.example"})
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(request, timeout=DEADLINE)
+
+
+def test_many_who_say_nothing_take_few_threads(metrics: Metrics) -> None:
+    """A service may have 256: whoever takes them all keeps a camera from being opened again."""
+    address: Any = metrics._server.server_address
+    before = threading.active_count()
+    with ExitStack() as stack:
+        mute = [stack.enter_context(socket.create_connection(address[:2], DEADLINE)) for _ in range(web.CONNECTIONS + 8)]
+        assert mute[-1].recv(1) == b"", "refused at once"
+        assert threading.active_count() <= before + web.CONNECTIONS
 
 
 def test_a_client_that_says_nothing_keeps_nobody_waiting(metrics: Metrics) -> None:

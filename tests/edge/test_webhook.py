@@ -132,7 +132,7 @@ def test_a_slow_server_delays_nobody_and_is_given_up(secret: Path) -> None:
     with closing(Server()) as server:
         server.open.clear()
         url = f"http://127.0.0.1:{server.port}/"
-        with posting(url, secret, timeout_seconds=0.05, waiting=3) as sink:
+        with posting(url, secret, timeout_seconds=0.5, waiting=3) as sink:
             for _ in range(5):
                 sink(told())  # would never return if it waited
             assert (sink.dropped, sink.waiting) == (2, 3)

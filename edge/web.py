@@ -1,0 +1,178 @@
+"""What the preview and the metrics are served with: it only answers, to a bounded number of clients, and ends at once."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+import socket
+import socketserver
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+from edge.errors import ListenError
+
+CONNECTIONS = 32
+CLIENT_SECONDS = 10.0
+"""A client that takes longer to ask, or to take what it asked for, is dropped."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+log = logging.getLogger(__name__)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """HOST:PORT, [IPv6]:PORT, or a port alone, which means 127.0.0.1. Names are not looked up: that would use the network."""
+    host, _, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ListenError(f"{text!r} is not an address to serve at.", "Put an IPv6 address in brackets: [::1]:8080.")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        raise ListenError(f"{text!r} has no port between 0 and 65535.", "Write it like 127.0.0.1:8080.")
+    if host in ("", "localhost"):
+        host = "127.0.0.1"
+    try:
+        return str(ipaddress.ip_address(host)), int(port)
+    except ValueError:
+        raise ListenError(f"{text!r} is not an address to serve at.", "Write it like 127.0.0.1:8080.") from None
+
+
+class Server(HTTPServer):
+    """Serves a `site`, which its handlers know, between start() and close(): a thread for each of CONNECTIONS clients."""
+
+    request_queue_size = CONNECTIONS
+
+    def __init__(self, name: str, address: str, handler: type[Handler], site: Any) -> None:
+        host, port = parse_address(address)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.site = site
+        self.is_local = ipaddress.ip_address(host).is_loopback
+        self._name = name
+        self._talks: dict[threading.Thread, socket.socket] = {}
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name=name, daemon=True)
+        try:
+            super().__init__((host, port), handler)
+        except OSError as error:
+            raise ListenError(
+                f"The {name} cannot be served at {host}, port {port} ({error.strerror}).", "Choose another address or port."
+            ) from None
+
+    @property
+    def url(self) -> str:
+        host, port = self.server_address[:2]
+        return f"http://[{host!s}]:{port}/" if ":" in str(host) else f"http://{host!s}:{port}/"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """End at once, also with clients in the middle of something."""
+        if self._thread.is_alive():
+            self.shutdown()
+            self._thread.join()
+        self.server_close()
+        with self._lock:
+            talks = dict(self._talks)
+        for request in talks.values():
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a client
+        for thread in talks:
+            thread.join(1.0)
+
+    def allows(self, host_header: str) -> bool:
+        """Whether a request was really meant for us. A page elsewhere can point a name of its own at this address (DNS
+        rebinding) and then read everything; it cannot do so with a number, nor with a name of this machine."""
+        found = re.fullmatch(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?", host_header.strip().lower())
+        host = (found[1] or found[2] or "") if found else ""
+        machine = socket.gethostname().lower()
+        try:
+            return ipaddress.ip_address(host).is_loopback or not self.is_local
+        except ValueError:
+            return host == "localhost" or (not self.is_local and host in (machine, f"{machine}.local"))
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)  # HTTPServer's own would look up the machine's name in the network
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        thread = threading.Thread(target=self._talk, args=(request, client_address), name=f"{self._name} client", daemon=True)
+        with self._lock:
+            # Only here are those that ended forgotten: whoever closes must wait for each to its very end.
+            self._talks = {talk: socket for talk, socket in self._talks.items() if talk.is_alive()}
+            full = len(self._talks) >= CONNECTIONS
+            if not full:
+                thread.start()
+                self._talks[thread] = request
+        if full:
+            self.shutdown_request(request)
+
+    def _talk(self, request: socket.socket, client_address: Any) -> None:
+        try:
+            self.finish_request(request, client_address)
+        except Exception:
+            self.handle_error(request, client_address)
+        finally:
+            self.shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("a client of the %s went away", self._name, exc_info=True)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one client, with `get` of a subclass."""
+
+    server: Server
+    timeout = CLIENT_SECONDS
+    server_version = "lclrr-edge"
+    sys_version = ""
+
+    def parse_request(self) -> bool:
+        """Every method but GET and HEAD, and every request meant for somebody else, is refused in one place."""
+        if not super().parse_request():
+            return False
+        if self.command not in ("GET", "HEAD"):
+            self.answer(b"This page is read-only.\n", status=HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD")
+        elif not self.server.allows(self.headers.get("Host", "")):
+            self.answer(b"This is not the host that you asked for.\n", status=HTTPStatus.FORBIDDEN)
+        else:
+            return True
+        return False
+
+    def get(self, path: str) -> None:
+        """Answer, or stream; HEAD wants the head only."""
+        raise NotImplementedError
+
+    def do_GET(self) -> None:
+        self.get(self.path.partition("?")[0])
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def answer(
+        self, body: bytes, kind: str = "text/plain; charset=utf-8", status: HTTPStatus = HTTPStatus.OK, **headers: str
+    ) -> None:
+        self.head(status, kind, headers | {"Content-Length": str(len(body))})
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def nothing_here(self) -> None:
+        self.answer(b"There is nothing here.\n", status=HTTPStatus.NOT_FOUND)
+
+    def head(self, status: HTTPStatus, kind: str, more: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for name, value in ({"Content-Type": kind} | HEADERS | dict(more)).items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug(format, *args)
