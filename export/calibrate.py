@@ -36,6 +36,7 @@ AGREEMENT = 0.995  # with the converged coder
 SURE = 0.995  # that the trainer's own coder gives the same label: test faces are harder than calibration faces
 ACCURACY_SHIFT = 0.001
 LOSS = 0.002  # of accuracy, that a precision may cost
+EXPLAINED = (0.995, 0.98, 0.95, 0.9, 0.8, 0.7)  # of the calibration faces: their residuals may set the limit
 CEILING = 0.98  # of the threshold: with few people even noise has a clear winner, and the residual must catch it
 
 
@@ -191,21 +192,26 @@ def accuracy(graph: bytes, faces: Faces) -> float:
 def thresholds(graph: bytes, faces: Faces, rejection: Rejection | None = None) -> tuple[Thresholds, dict[str, float]]:
     """The model's own, measured on strangers, or provisional ones; and what they do. Nothing that is no face ever passes.
 
-    residual: a little above what the calibration faces leave unexplained. confidence, where strangers are not known: one
-    deviation above that of every noise, texture or ramp that the residual lets through, and above nearly all of the others.
+    residual: a little above what nearly all calibration faces leave unexplained, or fewer of them, where the noise that a wide
+    limit lets through would raise the confidence so far that it costs more: among few people noise has a clear winner.
+    confidence: above that of every noise, texture or ramp that the residual lets through; where strangers are not known, by
+    one deviation, and above nearly all of the others.
     """
     confidence, residual = _outputs(graph, faces.crops, "confidence", "residual")
     noise_confidence, noise_residual = _outputs(graph, non_faces(faces.crops.shape[1:]), "confidence", "residual")
-    most = max(_rounded(1.1 * np.quantile(residual, 0.995)), 1e-4)  # short vectors leave next to nothing unexplained
-    through = noise_residual <= most
-    loudest = float(noise_confidence[through].max(initial=0))
-    if rejection is None:
-        least = _rounded(min(max(loudest + noise_confidence.std(), np.quantile(noise_confidence, 0.99)), CEILING))
-    else:
-        least = max(rejection.confidence, _rounded(loudest) + 1e-4)
-    if np.any((noise_confidence >= least) & through):
-        least = 2.0  # nothing can tell this model's people from noise, so nobody is let in
-    passed = float(np.mean((confidence >= least) & (residual <= most)))
+    choices = []
+    for share in EXPLAINED:
+        most = max(_rounded(1.1 * np.quantile(residual, share)), 1e-4)  # short vectors leave next to nothing unexplained
+        through = noise_residual <= most
+        loudest = float(noise_confidence[through].max(initial=0))
+        if rejection is None:
+            least = _rounded(min(max(loudest + noise_confidence.std(), np.quantile(noise_confidence, 0.99)), CEILING))
+        else:
+            least = max(rejection.confidence, _rounded(loudest) + 1e-4)
+        if np.any((noise_confidence >= least) & through):
+            least = 2.0  # nothing can tell this model's people from noise, so nobody is let in
+        choices.append((float(np.mean((confidence >= least) & (residual <= most))), most, least))
+    passed, most, least = max(choices)  # of equals, the one that leaves more unexplained
     found = Thresholds(confidence=least, residual=most, provisional=True)
     if rejection is not None:
         low, high = rejection.interval
@@ -213,7 +219,7 @@ def thresholds(graph: bytes, faces: Faces, rejection: Rejection | None = None) -
         found = replace(found, provisional=False, strangers=rejection.trials, **promise)
     return found, {
         "faces_passed": passed,
-        "non_faces_passed": 0.0,
+        "non_faces_passed": float(np.mean((noise_confidence >= least) & (noise_residual <= most))),
         "non_faces": len(noise_confidence),
     }
 

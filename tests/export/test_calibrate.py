@@ -14,6 +14,7 @@ from export import calibrate, graph, nodes
 from export.calibrate import ACCURACY_SHIFT, AGREEMENT, SURE, Faces
 from export.graph import Factors
 from tests.export import doors
+from trainer.calibrate import Rejection
 from trainer.gallery import Gallery
 
 CODINGS = ("l1", "l21")
@@ -126,6 +127,22 @@ def test_nothing_that_is_no_face_passes_the_thresholds() -> None:
     assert limits.provisional
     assert passed["faces_passed"] > 0.3
     assert passed["non_faces_passed"] == 0
+
+
+def test_what_leaves_much_unexplained_is_refused_rather_than_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few covered faces leave as much unexplained as noise that is surer than anybody."""
+    noise = len(calibrate.non_faces((20, 16)))
+    outputs = {
+        10: (np.full(10, 0.9), np.array([0.2] * 9 + [0.6])),  # confidence and residual of ten faces...
+        noise: (np.full(noise, 0.95), np.full(noise, 0.5)),  # ...and of what is none
+    }
+    monkeypatch.setattr(calibrate, "_outputs", lambda graph, crops, *names: outputs[len(crops)])
+    faces = Faces(crops=np.zeros((10, 20, 16), np.uint8), people=np.zeros(10, int))
+    measured = Rejection(confidence=0.8, target=0.01, passed=0, trials=300)
+    limits, found = calibrate.thresholds(b"", faces, measured)
+    assert limits.confidence == 0.8
+    assert 0.2 < limits.residual < 0.5
+    assert found["faces_passed"] == pytest.approx(0.9)
 
 
 def test_where_noise_cannot_be_told_nobody_is_let_in() -> None:
