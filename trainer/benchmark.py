@@ -10,6 +10,7 @@ import time
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,20 @@ def tuned_parameters(cell: Cell, features: str, method: str = "lclrrdl", file: P
     usual = method_of(method).usual
     if method == "lclrrdl" and features != "pixels":
         usual = {name: PRESETS["light"][name] for name in usual}
-    return usual | read_tuned(file).get(cell.name, {}).get(method, {}).get(features, {})
+    return usual | tuned_entry(read_tuned(file), cell, features, method)
+
+
+def tuned_entry(known: dict[str, Any], cell: Cell, features: str, method: str) -> Parameters:
+    """What a file of `read_tuned` holds for a cell; nothing where it holds nothing."""
+    found: Any = known
+    for name in (cell.name, method, features):
+        found = found.get(name, {})
+        if not isinstance(found, dict):
+            raise UsageError(f"{name} is no section of tuned parameters.", "Write them with `trainer tables --tune`.")
+    unknown = sorted(found.keys() - signature(method_of(method).estimator).parameters.keys())
+    if unknown:
+        raise UsageError(f"{method} has no {', '.join(unknown)}, tuned for {cell.name}.", "Mend the file of --parameters.")
+    return found
 
 
 def read_tuned(file: Path) -> dict[str, Any]:

@@ -8,16 +8,17 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 from joblib import Parallel, delayed, parallel_config
 from threadpoolctl import threadpool_limits
 
-from edge.errors import ClusterError
+from edge.errors import ClusterError, UsageError
 
-PATIENCE_SECONDS = 10
-"""How long a scheduler, and then a first worker, may take to answer."""
+SCHEDULER_SECONDS, WORKER_SECONDS = 10.0, 10.0
+"""How long a scheduler may take to answer, and then a first worker to be there."""
 
 
 def each(
@@ -29,6 +30,8 @@ def each(
     ordered: bool = True,
 ) -> Iterator[Any]:
     """function(*call) of every call, in their order or as they are done. With a scheduler, `jobs` is what its workers have."""
+    if jobs == 0:
+        raise UsageError("Nothing is done by 0 processes.", "Choose 1 or more, or -1 for all cores.")
     tasks = (delayed(_with_one_thread)(function, *call) for call in calls)
     with _where(scheduler), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* tasks which were still being processed")  # who stops on the way knows that
@@ -73,8 +76,8 @@ def _where(scheduler: str | None) -> Iterator[None]:
 
 
 def _backend(client: Any) -> Any:
-    """joblib's own, mended: it never tells of a call that Dask gave up, so that one would wait for it without end; and it
-    leaves the work of a cluster with a single thread to this machine.
+    """joblib's own, mended: it never tells of a call that Dask gave up, so that one would wait for it without end; it leaves
+    the work of a cluster with a single thread to this machine; and it gives an array to one worker, with whom it is lost.
     """
     from distributed.scheduler import KilledWorker
     from joblib._dask import DaskDistributedBackend
@@ -95,6 +98,7 @@ def _backend(client: Any) -> Any:
         def effective_n_jobs(self, n_jobs: int) -> int:
             return max(2, super().effective_n_jobs(n_jobs))
 
+    client.scatter = partial(client.scatter, broadcast=True)
     return Backend(client=client)
 
 
@@ -104,7 +108,7 @@ def _client(scheduler: str) -> Any:
     except ImportError:
         raise ClusterError("A cluster takes Dask, which is not installed.", "Install lclrr-edge[cluster].") from None
     try:
-        return Client(scheduler, timeout=PATIENCE_SECONDS, set_as_default=False)
+        return Client(scheduler, timeout=SCHEDULER_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError):
         raise ClusterError(
             f"No Dask scheduler answers at {scheduler}.", "Start one with `dask scheduler`; it says its address."
@@ -114,7 +118,7 @@ def _client(scheduler: str) -> Any:
 def _refuse_strange_workers(client: Any, scheduler: str) -> None:
     """Workers that cannot compute what is computed here."""
     try:
-        client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
+        client.wait_for_workers(1, timeout=WORKER_SECONDS)
         theirs = set(client.run(version, "lclrr-edge").values())
     except TimeoutError:
         raise ClusterError(f"{scheduler} has no workers.", f"Start some with `dask worker {scheduler}`.") from None

@@ -109,7 +109,9 @@ def tables(
         bool, typer.Option("--tune", help="Choose parameters on training images, and write them; no test.")
     ] = False,
     folds: Annotated[int, typer.Option(min=2, help="Folds of --tune.")] = 3,
-    lend: Annotated[bool, typer.Option(help="With --tune: what is found at low rates of Yale B serves higher ones.")] = True,
+    lend: Annotated[
+        bool, typer.Option(help="With --tune: what is found at 1/8, or with sunglasses, serves like cells.")
+    ] = True,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Work on a Dask cluster instead, as tcp://HOST:8786.")

@@ -1,8 +1,8 @@
 """The paper's tables: what is to be measured, measuring it, and the figures that come of it.
 
 The unit of work is one split of one cell by one method. Each is appended to `runs.jsonl` as soon as it is measured, under a
-key made of all that it depends on (parameters, seed, data, code): a killed run goes on where it was, and what was measured
-with something else is never taken for it.
+key made of what it depends on (parameters, seed, data, code of the method): a killed run goes on where it was, and what was
+measured with something else is not taken for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -37,6 +38,7 @@ from trainer.benchmark import (
     measure,
     read_tuned,
     tune_cell,
+    tuned_entry,
 )
 from trainer.methods import METHODS, Parameters, method_of
 from trainer.parallel import each
@@ -45,7 +47,7 @@ from trainer.prox import Array
 FILES = {"yaleb": "yaleb_96x84.npz", "ar": "ar_42x30.npz"}
 TIMED_CELL, TIMED_SPLITS = "ar-sunglasses", 3
 QUICK_CELL = "yaleb-8-8"
-SCHEMA = 1
+SCHEMA = 2  # to be raised where splits or what is kept of a run change: `code_digest` does not see that
 
 
 class Data(NamedTuple):
@@ -68,18 +70,21 @@ def load(folder: Path, cells: Iterable[Cell]) -> dict[str, Data]:
 
 def chosen_methods(text: str | None) -> tuple[str, ...]:
     """Of comma-separated names; all where there are none."""
-    names = tuple(METHODS) if text is None else tuple(text.split(","))
+    names = METHODS if text is None else dict.fromkeys(text.split(","))
     for name in names:
         method_of(name)
-    return names
+    return tuple(names)
 
 
 def chosen_cells(text: str | None) -> tuple[Cell, ...]:
     """Of comma-separated beginnings of names, as yaleb-8 or ar; all where there are none."""
-    found = CELLS if text is None else tuple(cell for cell in CELLS if cell.name.startswith(tuple(text.split(","))))
-    if not found:
-        raise UsageError(f"There is no cell {text}.", f"Choose of {', '.join(cell.name for cell in CELLS)}.")
-    return found
+    if text is None:
+        return CELLS
+    beginnings = tuple(text.split(","))
+    for beginning in beginnings:
+        if not beginning or not any(cell.name.startswith(beginning) for cell in CELLS):
+            raise UsageError(f"There is no cell {beginning!r}.", f"Choose of {', '.join(cell.name for cell in CELLS)}.")
+    return tuple(cell for cell in CELLS if cell.name.startswith(beginnings))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +130,7 @@ def plan(
 
     def jobs(name: str, cell: Cell, splits: int, *, alone: bool = False, variant: str = "") -> list[Job]:
         given = method_of(name).timed[variant] if variant else {}
-        tuned = known.get(cell.name, {}).get(name, {}).get("pixels", {})
+        tuned = tuned_entry(known, cell, "pixels", name)
         parameters = method_of(name).settings(cell.atoms, given) | method_of(name).usual | tuned
         depends = [SCHEMA, name, cell.name, seed, parameters, alone, data[cell.dataset].digest, code_digest(name)]
         return [
@@ -138,7 +143,7 @@ def plan(
                 tuned=bool(tuned),
                 alone=alone,
                 variant=variant,
-                key=hashlib.sha256(json.dumps([*depends, split], sort_keys=True).encode()).hexdigest()[:24],
+                key=hashlib.sha256(json.dumps([*depends, split], sort_keys=True, default=str).encode()).hexdigest()[:24],
             )
             for split in range(splits)
         ]
@@ -153,22 +158,41 @@ def plan(
 
 @cache
 def code_digest(method: str) -> str:
-    """Of the method's module and of those of the trainer that it takes something from; comments do not count."""
-    own = sys.modules[METHODS[method].estimator.__module__]
-    names = {own.__name__, *(str(getattr(value, "__module__", None)) for value in vars(own).values())}
-    files = [str(sys.modules[name].__file__) for name in sorted(names) if name.startswith("trainer.")]
-    return hashlib.sha256("".join(ast.dump(ast.parse(Path(file).read_text())) for file in files).encode()).hexdigest()
+    """Of the method's module, all of the trainer that it rests on, and the features; comments and docstrings do not count."""
+    names, code = [METHODS[method].estimator.__module__], {}
+    for name in names:  # grows on the way
+        if name in code or name not in sys.modules or not name.startswith(("trainer.", "edge.preprocess")):
+            continue
+        tree = ast.parse(Path(str(sys.modules[name].__file__)).read_text())
+        imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+        names += [f"{node.module}{end}" for node in imports for end in ("", *(f".{one.name}" for one in node.names))]
+        for node in ast.walk(tree):
+            if isinstance(body := getattr(node, "body", None), list):
+                body[:] = [line for line in body if not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))]
+        code[name] = ast.dump(tree)
+    return hashlib.sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """What cannot be written is one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{place} cannot be written ({error.strerror}).",
+            "Make room, or choose another place with -o; what stands there stays.",
+        ) from None
 
 
 class Runs:
     """`runs.jsonl` in a folder: a line for each job that is done. A kill loses at most the line that was being written."""
 
     def __init__(self, folder: Path) -> None:
-        try:
+        self._folder = folder
+        with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._file = (folder / "runs.jsonl").open("ab+")
-        except OSError as error:
-            raise UsageError(f"{folder} cannot be written ({error.strerror}).", "Choose another folder with -o.") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -191,15 +215,17 @@ class Runs:
         self.done[record["key"]] = record
 
     def _write(self, data: bytes) -> None:
-        self._file.write(data)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with writing(self._folder):
+            self._file.write(data)
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._file.close()
+        with suppress(OSError):  # of a line that could not be written, which was said
+            self._file.close()
 
 
 class Pace:
@@ -269,15 +295,20 @@ def run(
             pace.add(job, _seconds(record))
             measured += _seconds(record)
         if progress is not None:
-            speed = measured / max(time.monotonic() - started, 1e-9)  # of all workers together
-            left = sum(pace.expect(job) for job in missing.values()) / speed if speed else None
-            progress(Status(total - len(missing), total, left, job))
+            progress(Status(total - len(missing), total, left(), job))
+
+    def left() -> float | None:
+        """As fast as the workers were together until now, and after that one at a time."""
+        timed = sum((pace.expect(job) for job in missing.values() if job.alone), 0.0)
+        others = sum(pace.expect(job) for job in missing.values() if not job.alone)
+        if not others:
+            return timed
+        return timed + others * (time.monotonic() - started) / measured if measured else None
 
     together = sorted((job for job in missing.values() if not job.alone), key=pace.expect, reverse=True)
     if together:
         for record in each(_measured, map(call, together), jobs=workers, scheduler=scheduler, ordered=False):
             take(record)
-    measured, started = 0.0, time.monotonic()
     with threadpool_limits(1):
         for job in list(missing.values()):
             take(_measured(*call(job)))
@@ -302,8 +333,8 @@ class Figure:
     """What was measured in one place of a table."""
 
     mean: float
-    deviation: float
-    """Standard deviation over the splits."""
+    deviation: float | None
+    """Standard deviation over the splits; one split has none."""
     splits: int
 
 
@@ -333,7 +364,7 @@ def collect(jobs: Sequence[Job], done: dict[str, dict[str, Any]]) -> Tables:
     for place, values in places.items():
         known = np.array([value for value in values if value is not None])
         if len(known) == len(values):
-            figures[place] = Figure(float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else 0.0, len(known))
+            figures[place] = Figure(float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else None, len(known))
     return Tables(
         rows=tuple(dict.fromkeys(job.row for job in jobs if not job.alone)),
         cells=tuple(dict.fromkeys(job.cell for job in jobs if not job.alone)),
@@ -369,8 +400,7 @@ def tune_all(
     for method in methods:
         lenders = {cell: lender(cell) if lend else cell for cell in cells}
         for tuned in dict.fromkeys(lenders.values()):
-            text = file.read_text() if file.exists() else ""
-            known = read_tuned(file) if text else {}
+            known = read_tuned(file) if file.exists() else {}
             wanted = [cell for cell in cells if lenders[cell] == tuned and method not in known.get(cell.name, {})]
             if not wanted:
                 continue
@@ -388,5 +418,7 @@ def tune_all(
                 continue
             best = choose_for_cell(trials, labels, tuned, method)
             entries = [entry(cell, best, lender=tuned, **how) for cell in wanted]
-            write_atomically(file, "\n".join([text, *entries] if text else entries).encode(), mode=0o644)
+            with writing(file):
+                text = [file.read_text()] if file.exists() else []
+                write_atomically(file, "\n".join([*text, *entries]).encode(), mode=0o644)
     return failures

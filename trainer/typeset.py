@@ -12,7 +12,7 @@ from typing import Any
 from edge.files import write_atomically
 from trainer.benchmark import Cell
 from trainer.methods import METHODS
-from trainer.tables import Figure, Tables
+from trainer.tables import Figure, Tables, writing
 
 WITHIN = 2.0  # points below its printed figure, that a baseline may be
 
@@ -57,7 +57,7 @@ class Table:
 
 def three(found: Tables) -> list[Table]:
     """Those of the paper's tables of which anything was to be measured."""
-    over = f"Percent recognised, mean and deviation over {_splits(found.accuracy.values())}."
+    over = f"Percent recognised, {_splits(found.accuracy.values())}."
     titles = {"yaleb": f"Table 1: Extended Yale B. {over}", "ar": f"Table 2: AR. {over}"}
     result = []
     for dataset, title in titles.items():
@@ -65,7 +65,7 @@ def three(found: Tables) -> list[Table]:
         if columns:
             result.append(Table(title=title, rows=found.rows, columns=columns))
     if found.seconds:
-        over = f"mean and deviation over {_splits(found.seconds.values())}, one at a time, on one BLAS thread"
+        over = f"{_splits(found.seconds.values())}, one at a time, on one BLAS thread"
         printed = {row: METHODS[row.partition("/")[0]].printed_seconds for row in found.seconds}
         column = Column(
             heading="seconds",
@@ -81,7 +81,7 @@ def three(found: Tables) -> list[Table]:
 
 def _splits(figures: Iterable[Figure]) -> str:
     most = max((figure.splits for figure in figures), default=0)
-    return f"{most} random split{'s' * (most != 1)}"
+    return "one random split" if most == 1 else f"mean and deviation over {most} random splits"
 
 
 def _accuracy_column(cell: Cell, found: Tables) -> Column:
@@ -100,22 +100,21 @@ def row_title(row: str) -> str:
 
 def findings(found: Tables) -> list[str]:
     """What the tables are read for, in sentences."""
-    ours = {name: [row for row in found.rows if (row, name) in found.accuracy] for name in (c.name for c in found.cells)}
-    compared = [name for name, rows in ours.items() if len([row for row in rows if METHODS[row].of_the_paper]) > 1]
-    first = [
-        name
-        for name in compared
-        if "lclrrdl" == max((r for r in ours[name] if METHODS[r].of_the_paper), key=lambda r: found.accuracy[r, name].mean)
+    paper = [row for row in found.rows if METHODS[row].of_the_paper]
+    columns = [
+        {row: found.accuracy[row, c.name].mean for row in paper if (row, c.name) in found.accuracy} for c in found.cells
     ]
+    compared = [means for means in columns if "lclrrdl" in means and len(means) > 1]
     short = [
         f"{row_title(row)} in {name} ({figure.mean - METHODS[row].printed[name]:+.1f})"
         for (row, name), figure in found.accuracy.items()
         if round(METHODS[row].printed.get(name, 0.0) - figure.mean, 1) > WITHIN
     ]
-    sentences = [
-        f"LCLRRDL comes first of the paper's methods that were measured in {len(first)} of {len(compared)} columns.",
-        f"More than {WITHIN:g} points below the printed figure: {', '.join(short) or 'none'}.",
-    ]
+    sentences = [f"More than {WITHIN:g} points below the printed figure: {', '.join(short) or 'none'}."]
+    if compared:
+        first = sum(means["lclrrdl"] == max(means.values()) for means in compared)
+        told = f"LCLRRDL comes first of the paper's methods that were measured in {first} of {len(compared)} columns."
+        sentences = [told, *sentences]
     if found.untuned:
         sentences.append(f"Measured with usual parameters, not tuned: {', '.join(map(row_title, found.untuned))}.")
     if "lclrrdl" in found.seconds:
@@ -150,7 +149,8 @@ def _words(row: str, column: Column) -> str:
     if figure.mean == column.best:
         mean = f"**{mean}**"
     difference = column.difference(row)
-    return f"{told}{mean} ± {figure.deviation:.1f}{f' ({difference})' if difference else ''}"
+    spread = "" if figure.deviation is None else f" ± {figure.deviation:.1f}"
+    return f"{told}{mean}{spread}{f' ({difference})' if difference else ''}"
 
 
 def latex(found: Tables) -> str:
@@ -164,7 +164,7 @@ def _latex_table(table: Table) -> str:
         if figure is None:
             return "--"
         mean = rf"\mathbf{{{figure.mean:.1f}}}" if figure.mean == column.best else f"{figure.mean:.1f}"
-        return rf"${mean} \pm {figure.deviation:.1f}$"
+        return f"${mean}$" if figure.deviation is None else rf"${mean} \pm {figure.deviation:.1f}$"
 
     def papers(row: str, column: Column) -> str:
         paper, difference = column.paper.get(row), column.difference(row)
@@ -195,9 +195,10 @@ def as_csv(found: Tables) -> str:
         for column in table.columns:
             for row in table.rows:
                 paper, figure = column.paper.get(row), column.ours.get(row)
-                ours: list[Any] = [f"{figure.mean:.3f}", f"{figure.deviation:.3f}"] if figure else ["", ""]
+                mean = "" if figure is None else f"{figure.mean:.3f}"
+                deviation = "" if figure is None or figure.deviation is None else f"{figure.deviation:.3f}"
                 about = [table.title.partition(":")[0], column.name, row, "" if paper is None else paper]
-                writer.writerow([*about, *ours, column.difference(row), figure.splits if figure else ""])
+                writer.writerow([*about, mean, deviation, column.difference(row), figure.splits if figure else ""])
     return text.getvalue()
 
 
@@ -253,6 +254,7 @@ def write(found: Tables, folder: Path, command: str) -> str:
     """tables.md, .csv, .tex and .png in a folder; returns the first."""
     page = f"    {command}\n\n{markdown(found)}"
     parts = {"md": page.encode(), "csv": as_csv(found).encode(), "tex": f"% {command}\n{latex(found)}".encode()}
-    for ending, data in (parts | {"png": picture(found)}).items():
-        write_atomically(folder / f"tables.{ending}", data, mode=0o644)
+    with writing(folder):
+        for ending, data in (parts | {"png": picture(found)}).items():
+            write_atomically(folder / f"tables.{ending}", data, mode=0o644)
     return page

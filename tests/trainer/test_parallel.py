@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from distributed import LocalCluster, Scheduler, SpecCluster
 from threadpoolctl import threadpool_info
@@ -21,7 +22,7 @@ from trainer.parallel import each
 def meet(own: Path, other: Path) -> int:
     """Returns only if the other is at work at the same time."""
     own.touch()
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not other.exists():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -59,9 +60,24 @@ def test_work_that_kills_its_workers_is_not_waited_for() -> None:
         list(each(die, [(0,)], scheduler=one.scheduler_address, ordered=False))
 
 
+def die_at_first(array: np.ndarray, mark: Path) -> float:
+    """The worker that is called first, which is one that was given the array, takes its copy with it."""
+    if not mark.exists():
+        mark.touch()
+        die(0)
+    return float(array.sum())
+
+
+def test_a_worker_that_dies_on_the_way_takes_no_data_with_it(tmp_path: Path) -> None:
+    array = np.ones(10_000)
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as two:
+        sums = list(each(die_at_first, [(array, tmp_path / "mark")] * 6, scheduler=two.scheduler_address))
+    assert sums == [10_000] * 6
+
+
 def close_when_called(number: int, file: Path) -> int:
     file.touch()
-    time.sleep(60 if number else 0)
+    time.sleep(600 if number else 0)
     return number
 
 
@@ -75,14 +91,18 @@ def test_a_cluster_that_goes_away_is_said(tmp_path: Path) -> None:
 
 
 def test_no_scheduler_no_workers_other_workers(monkeypatch: pytest.MonkeyPatch, cluster: str) -> None:
-    monkeypatch.setattr(parallel, "PATIENCE_SECONDS", 1)
-    with pytest.raises(ClusterError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:1"):
-        list(each(pow, [(1, 2)], scheduler="tcp://127.0.0.1:1"))
-    with pytest.raises(ClusterError, match="No Dask scheduler answers at nonsense://"):
-        list(each(pow, [(1, 2)], scheduler="nonsense://"))
+    with monkeypatch.context() as hasty:
+        hasty.setattr(parallel, "SCHEDULER_SECONDS", 1)
+        with pytest.raises(ClusterError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:1"):
+            list(each(pow, [(1, 2)], scheduler="tcp://127.0.0.1:1"))
+        with pytest.raises(ClusterError, match="No Dask scheduler answers at nonsense://"):
+            list(each(pow, [(1, 2)], scheduler="nonsense://"))
+    monkeypatch.setattr(parallel, "SCHEDULER_SECONDS", 120)  # those below are there, however slow the machine is
     alone: dict[str, Any] = {"cls": Scheduler, "options": {"dashboard_address": ":0"}}
-    with SpecCluster(scheduler=alone, workers={}) as empty, pytest.raises(ClusterError, match="has no workers"):
-        list(each(pow, [(1, 2)], scheduler=empty.scheduler_address))
+    with monkeypatch.context() as hasty, SpecCluster(scheduler=alone, workers={}) as empty:
+        hasty.setattr(parallel, "WORKER_SECONDS", 0.1)
+        with pytest.raises(ClusterError, match="has no workers"):
+            list(each(pow, [(1, 2)], scheduler=empty.scheduler_address))
     here = os.getpid()
     monkeypatch.setattr(parallel, "version", lambda name: "9.9" if os.getpid() == here else version(name))
     with pytest.raises(ClusterError, match=r"and here is 9\.9"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
+import itertools
 import json
 import os
 import signal
@@ -12,6 +14,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -75,20 +78,28 @@ def test_whatever_a_result_depends_on_is_in_its_key(data: dict[str, Data], tmp_p
     assert len(set(keys)) == len(keys)
 
 
-def test_a_change_of_the_code_changes_the_key_and_a_comment_does_not(
-    data: dict[str, Data], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("method", "module"),
+    [
+        ("lclrrdl", "trainer.solver"),
+        ("lclrrdl", "trainer.prox"),
+        ("llc", "trainer.classifier"),
+        ("slrr", "trainer.baselines.src"),
+        ("srw", "edge.preprocess"),
+    ],
+)
+def test_a_change_of_the_code_that_a_method_rests_on_changes_the_key_and_words_do_not(
+    data: dict[str, Data], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, module: str
 ) -> None:
-    from trainer import solver
-
     monkeypatch.setattr(tables, "code_digest", tables.code_digest.__wrapped__)
-    before = planned(data)[0].key
-    copy = tmp_path / "solver.py"
-    text = Path(str(solver.__file__)).read_text()
-    monkeypatch.setattr(solver, "__file__", str(copy))
-    copy.write_text(text + "\n# a comment\n")
-    assert planned(data)[0].key == before
+    before = planned(data, methods=(method,))[0].key
+    copy = tmp_path / "copy.py"
+    text = Path(str(sys.modules[module].__file__)).read_text()
+    monkeypatch.setattr(sys.modules[module], "__file__", str(copy))
+    copy.write_text(text.replace('"""', '"""More, ', 1) + "\n# a comment\n")
+    assert planned(data, methods=(method,))[0].key == before
     copy.write_text(text + "\nMORE = 1\n")
-    assert planned(data)[0].key != before
+    assert planned(data, methods=(method,))[0].key != before
 
 
 def test_who_was_not_tuned_is_told(data: dict[str, Data], tmp_path: Path) -> None:
@@ -99,11 +110,29 @@ def test_who_was_not_tuned_is_told(data: dict[str, Data], tmp_path: Path) -> Non
     assert "- Measured with usual parameters, not tuned: SRS." in typeset.markdown(collect(jobs, {}))
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[yaleb-8-8.srw.pixels]\nlamda = 0.1", "srw has no lamda, tuned for yaleb-8-8"),
+        ("yaleb-8-8 = 3", "yaleb-8-8 is no section"),
+        ("[yaleb-8-8]\nsrw = 3", "srw is no section"),
+    ],
+)
+def test_parameters_that_no_method_has_are_refused_before_the_work(
+    data: dict[str, Data], tmp_path: Path, text: str, says: str
+) -> None:
+    (tmp_path / "odd.toml").write_text(text)
+    with pytest.raises(UsageError, match=says):
+        planned(data, methods=("srw",), file=tmp_path / "odd.toml")
+
+
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(UsageError, match="no method svm"):
         tables.chosen_methods("lclrrdl,svm")
-    with pytest.raises(UsageError, match="no cell orl"):
-        chosen_cells("orl")
+    for text in ("orl", "ar-scarf,orl", "ar-scarf,", ""):
+        with pytest.raises(UsageError, match=r"no cell '(orl)?'"):
+            chosen_cells(text)
+    assert tables.chosen_methods("srw,llc,srw") == ("srw", "llc"), "twice would count each split twice"
     assert [cell.name for cell in chosen_cells("yaleb-32,ar-scarf")] == ["yaleb-32-8", "yaleb-32-4", "yaleb-32-2", "ar-scarf"]
 
 
@@ -141,6 +170,21 @@ def test_what_a_kill_left_half_written_is_passed_over(tmp_path: Path) -> None:
             Runs(tmp_path)
 
 
+def test_a_full_disk_is_a_sentence_and_costs_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Runs(tmp_path) as runs:
+        runs.add({"key": "a"})
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(UsageError, match="No space left"):
+            runs.add({"key": "b"})
+        assert list(runs.done) == ["a"]
+    with pytest.raises(UsageError, match="No space left"):
+        typeset.write(replace(FOUND, cells=SMALL, seconds={}), tmp_path, "trainer tables")
+    assert [file.name for file in tmp_path.iterdir()] == ["runs.jsonl"]
+
+
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be written"):
@@ -173,6 +217,22 @@ def test_the_longest_stand_first_and_the_pace_is_that_of_like_jobs(data: dict[st
     assert (pace.expect(other), pace.expect(small), pace.expect(large)) == pytest.approx((2, 10, 50))
 
 
+def test_what_is_timed_is_not_shared_by_the_workers(
+    data: dict[str, Data], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each job takes 10 s, and ten workers do one in a second: two that they share, and four that are timed alone."""
+    clock = itertools.count()
+    monkeypatch.setattr(tables, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    took = {"accuracy": 100.0, "train_seconds": 10.0, "test_seconds": 0.0}
+    monkeypatch.setattr(tables, "measure", lambda *_, **__: took)
+    monkeypatch.setattr(tables, "each", lambda function, calls, **_: (function(*call) for call in calls))
+    jobs = plan(data, methods=("lclrrdl",), cells=SUNGLASSES, splits=2)
+    seen: list[Status] = []
+    with Runs(tmp_path) as runs:
+        assert run(jobs, data, runs, progress=seen.append) == []
+    assert [status.seconds_left for status in seen] == [41, 40, 30, 20, 10, 0]
+
+
 def test_a_cluster_of_two_workers_measures_the_same(data: dict[str, Data], cluster: str, tmp_path: Path) -> None:
     jobs = plan(data, methods=("lclrrdl",), cells=(*SMALL, *SUNGLASSES), splits=2)
     with Runs(tmp_path / "here") as here, Runs(tmp_path / "there") as there:
@@ -202,7 +262,7 @@ def lines_of(file: Path) -> list[str]:
 
 
 def wait_for_lines(process: subprocess.Popen[bytes], file: Path, least: int) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + 600
     while len(lines_of(file)) < least:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
@@ -220,7 +280,7 @@ def test_a_killed_run_goes_on_where_it_was(folder: Path, tmp_path: Path) -> None
     assert not (tmp_path / "tables.md").exists()
     wanted = -(-len(kept) // 3) + 1  # splits of each of the three cells
     process = start(folder, tmp_path, "--splits", str(wanted))
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     now = lines_of(file)
     assert now[: len(kept) - 1] == kept[:-1], "nothing is measured again or rewritten"
@@ -235,7 +295,7 @@ def test_ctrl_c_is_clean(folder: Path, tmp_path: Path) -> None:
     process = start(folder, tmp_path, "--splits", "200")
     wait_for_lines(process, tmp_path / "runs.jsonl", 1)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, out) == (130, b"")
     assert err.strip() == b"interrupted"
 
@@ -269,6 +329,14 @@ def test_markdown_shows_the_papers_figure_ours_and_the_difference() -> None:
     for table in text.split("###")[1:]:
         widths = {line.count("|") for line in table.splitlines() if line.startswith("|")}
         assert len(widths) == 1
+
+
+def test_nothing_is_said_of_lclrrdl_where_it_was_not_measured_and_a_tie_is_a_first_place() -> None:
+    assert "first" not in typeset.markdown(replace(FOUND, rows=("srw", "src")))
+    tie = replace(
+        FOUND, rows=("srw", "lclrrdl"), cells=SMALL, accuracy={(r, "yaleb-8-8"): Figure(9.0, None, 1) for r in FOUND.rows}
+    )
+    assert "measured in 1 of 1 columns" in typeset.markdown(tie)
 
 
 def test_csv_says_the_same() -> None:
@@ -318,7 +386,8 @@ def test_the_command_writes_all_four_and_prints_the_first(trainer: Call, folder:
     assert {file.name for file in results.iterdir()} == {"runs.jsonl", "tables.md", "tables.csv", "tables.tex", "tables.png"}
     assert (results / "tables.md").read_text() == out
     assert out.startswith(f"    trainer tables --data {folder} --quick")
-    assert "over 1 random split." in out
+    assert "Percent recognised, one random split." in out
+    assert "±" not in out.partition("###")[2], "one split has no deviation"
     assert trainer(*words)[0] == 0
     assert len(lines_of(results / "runs.jsonl")) == 1, "it was all there"
 
@@ -340,7 +409,9 @@ def test_the_timed_ones_run_by_themselves_in_both_schedules(trainer: Call, folde
     ("words", "code", "says"),
     [
         (["--methods", "svm"], 2, "no method svm"),
-        (["--cells", "orl"], 2, "no cell orl"),
+        (["--cells", "orl"], 2, "no cell 'orl'"),
+        (["--cells", "ar-scarf,"], 2, "no cell ''"),
+        (["--quick", "--methods", "lclrrdl", "--jobs", "0"], 2, "0 processes"),
         (["--parameters", "nowhere.toml"], 2, "nowhere.toml cannot be opened"),
         (["--tune", "-o", "nowhere/tuned.toml"], 2, "cannot be written"),
         (["--quick", "--methods", "lclrrdl", "--scheduler", "tcp://127.0.0.1:1"], 47, "No Dask scheduler answers"),
@@ -356,7 +427,7 @@ def test_bad_input_is_a_sentence_and_a_code(
     says: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("trainer.parallel.PATIENCE_SECONDS", 1)
+    monkeypatch.setattr("trainer.parallel.SCHEDULER_SECONDS", 1)
     left, out, err = trainer("tables", "--data", folder, *words)
     assert (left, out, "Traceback" in err) == (code, "", False)
     assert says in err

@@ -6,7 +6,8 @@
 
 Chen, Wei, Wang: Low-rank matrix recovery with structural incoherence for robust face recognition, CVPR 2012. As there,
 |A_j'A_i|_F <= |A_j|_F |A_i|_F puts a bound in place of the last term, and one class is solved for at a time: RPCA with a term
-eta' |A_i|_F^2, eta' = eta sum_{j != i} |A_j|_F^2, convex and exact. Starts from RPCA of each class.
+eta' |A_i|_F^2, eta' = eta sum_{j != i} |A_j|_F^2, convex and exact. Starts from RPCA of each class. No mean is taken off for
+PCA: SRC knows directions, not places.
 
 The other form, which linearises |A_j'A_i|_F^2 itself and so keeps its directions, was tried too: in cross-validation inside
 training images (Yale B, 8 each, 1/8) with eta 1e-4, 1e-3, 1e-2 it came to 82, 82, 76 %, this one to 82, 82, 77 % in a third

@@ -114,7 +114,8 @@ class SLRR(CodeClassifier):
     ----------
     atoms_per_class : dictionary atoms for each class; a class with fewer samples gets as many as it has.
     lam, beta, alpha : weights of the error, of sparsity and of the structure Q in training.
-    code_lam : weight of the error where a face is coded; sparsity keeps its beta.
+    code_lam : weight of the error where a face is coded (code_lam/sqrt(d), so that one serves every size of image); sparsity
+        keeps its beta.
     eta : ridge of the classifier.
     rounds : updates of D; 0 to keep the random samples.
     features, random_state : as for LCLRRDL.
@@ -130,7 +131,7 @@ class SLRR(CodeClassifier):
         lam: float = 10.0,
         beta: float = 0.03,
         alpha: float = 3.0,
-        code_lam: float = 0.3,
+        code_lam: float = 7.0,
         eta: float = 1e-2,
         rounds: int = 8,
         features: Spec | None = None,
@@ -161,7 +162,7 @@ class SLRR(CodeClassifier):
 
     @property
     def coding(self) -> SparseCoding:
-        return SparseCoding(lam=self.code_lam, beta=self.beta)
+        return SparseCoding(lam=float(self.code_lam / np.sqrt(len(self.D_))), beta=self.beta)
 
     def code(self, samples: Array) -> Array:
         """Z (m, n) of samples (d, n), in float32 and face by face."""

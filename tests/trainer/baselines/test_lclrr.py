@@ -55,6 +55,19 @@ def test_locality_turns_a_code_to_the_nearest_atoms() -> None:
     assert distance(1.0) < distance(0.1) < distance(1e-3)
 
 
+@pytest.mark.parametrize("error", ["l1", "l21"])
+@pytest.mark.parametrize("locality", ["exp", "squared"])
+def test_the_estimator_codes_by_problem_4_with_the_weights_of_training(error: str, locality: str) -> None:
+    X, y = vectors()
+    model = LCLRR(alpha=0.3, locality=locality, error=error, classifier_codes="training").fit(X, y)
+    samples = (X / np.linalg.norm(X, axis=1, keepdims=True)).T
+    lam = 4 / np.sqrt(30) if error == "l1" else 4.0
+    R = locality_weights(samples, model.D_, locality)
+    assert np.abs(model.codes_ - represent(samples, model.D_, lam=lam, error=error, R=0.3 * R).Z).max() < 1e-6
+    alone = code_sparsely(model.D_, samples, SparseCoding(lam=lam, beta=0.3), R=R, error=error)
+    assert np.abs(model.code(samples) - alone).max() < 1e-4
+
+
 @pytest.mark.parametrize("locality", ["exp", "squared"])
 def test_a_code_does_not_depend_on_the_other_faces(locality: str) -> None:
     X, y = vectors()

@@ -85,5 +85,14 @@ def test_codes_a_face_by_problem_2_with_a_weight_that_fits_its_size() -> None:
     assert LRR(lam=3.0, error="l21").fit(X, y).coding.lam == 3.0
 
 
+@pytest.mark.parametrize("error", ["l1", "l21"])
+def test_the_codes_of_training_are_those_of_problem_2(error: str) -> None:
+    X, y = vectors()
+    model = LRR(lam=2.0, error=error, classifier_codes="training").fit(X, y)
+    unit = (X / np.linalg.norm(X, axis=1, keepdims=True)).T
+    lam = 2 / np.sqrt(30) if error == "l1" else 2.0
+    assert np.abs(model.codes_ - represent(unit, model.D_, lam=lam, error=error).Z).max() < 1e-9
+
+
 def test_scikit_learn_accepts_it() -> None:
     assert_sklearn_accepts(LRR(classifier_codes="training"))

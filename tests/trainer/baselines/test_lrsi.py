@@ -60,6 +60,16 @@ def test_tells_held_out_samples_apart(components: int | None) -> None:
     assert P.shape[1] == (components or 16)
 
 
+def test_atoms_are_what_is_left_of_the_samples_in_their_subspace() -> None:
+    X, y = vectors()
+    model = LRSI(lam=2.0, incoherence=0.1).fit(X, y)
+    samples = (X / np.linalg.norm(X, axis=1, keepdims=True)).T
+    A = lrsi(samples, y, lam=2 / np.sqrt(30), eta=0.1).A
+    assert np.linalg.norm(A - samples) > 0.1 * np.linalg.norm(samples)
+    atoms = model.projection_.T @ A
+    assert np.abs(model.D_ - atoms / np.linalg.norm(atoms, axis=0)).max() < 1e-5
+
+
 def test_passes_the_checks_of_scikit_learn() -> None:
     assert_sklearn_accepts(LRSI(), ONLY_TWO_FEATURES)
 

@@ -10,6 +10,7 @@ import pytest
 
 from edge.errors import ParameterError, TrainingError
 from tests.trainer.baselines.small import assert_sklearn_accepts, dictionary, faces, vectors
+from trainer.baselines.lrrs import SparseCoding
 from trainer.baselines.slrr import SLRR, slrr
 from trainer.prox import Array, column_norms
 
@@ -91,8 +92,24 @@ def test_tells_held_out_samples_apart(rounds: int) -> None:
     assert np.abs(together - alone).max() < 1e-4
 
 
+def test_the_estimator_knows_who_is_whose() -> None:
+    X, y = vectors()
+    model = SLRR(3, beta=0.02).fit(X, y)
+    assert model.coding == SparseCoding(lam=7 / np.sqrt(30), beta=0.02)
+    own = model.atom_classes_[:, None] == y
+    assert np.linalg.norm(model.result_.Z[own]) > 3 * np.linalg.norm(model.result_.Z[~own])
+
+
+def test_one_code_lam_serves_every_size() -> None:
+    """Each pixel twice is the same face, and so is its code."""
+    X, y = vectors()
+    once, twice = (SLRR(3, rounds=0).fit(A, y) for A in (X, np.hstack([X, X])))
+    assert np.abs(once.codes_).max() > 0.1
+    assert np.abs(once.codes_ - twice.codes_).max() < 1e-3
+
+
 def test_passes_the_checks_of_scikit_learn() -> None:
-    assert_sklearn_accepts(SLRR(code_lam=1.0))  # its data has two features, which 0.3 would leave to the error
+    assert_sklearn_accepts(SLRR())
 
 
 def test_refuses_what_cannot_work() -> None:

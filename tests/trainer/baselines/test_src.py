@@ -20,7 +20,7 @@ from tests.trainer.baselines.small import (
     minimiser,
     vectors,
 )
-from trainer.baselines.src import SRC, SRCCoding, explained, sparse_codes
+from trainer.baselines.src import SRC, SRCCoding, explained, scores, sparse_codes
 from trainer.benchmark import Cell, load_arrays
 from trainer.prox import Array, soft_threshold
 
@@ -74,6 +74,17 @@ def test_a_share_is_a_residual() -> None:
     X, Z = faces(0, D), np.random.default_rng(0).normal(size=(24, 6))
     residuals = [np.linalg.norm(X - D[:, classes == c] @ Z[classes == c], axis=0) for c in range(3)]
     np.testing.assert_allclose(explained(D, 2 * X, 2 * Z, classes), 1 - np.square(residuals), atol=1e-10)
+
+
+def test_what_covers_a_face_is_not_asked_of_anybody() -> None:
+    """|x - e - D_c z_c| with e = S_lam(x - Dz), as a share of |x - e|."""
+    D, classes = dictionary(0), np.arange(24) % 3
+    X, Z = faces(0, D), 0.3 * np.random.default_rng(0).normal(size=(24, 6))
+    seen = X - soft_threshold(X - D @ Z, 0.2)
+    residuals = np.array([np.linalg.norm(seen - D[:, classes == c] @ Z[classes == c], axis=0) for c in range(3)])
+    shares = scores(D, X, Z, classes, SRCCoding(lam=0.2, occlusion=True))
+    np.testing.assert_allclose(shares, 1 - np.square(residuals / np.linalg.norm(seen, axis=0)), atol=1e-10)
+    assert np.array_equal(scores(D, X, Z, classes, SRCCoding(lam=0.2)), explained(D, X, Z, classes))
 
 
 def test_faces_are_coded_one_by_one() -> None:

@@ -1,0 +1,79 @@
+"""No parameter of any method is without effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from tests.trainer.baselines.small import vectors
+from trainer.base import CodeClassifier, FaceClassifier
+from trainer.baselines.lclrr import LCLRR
+from trainer.baselines.llc import LLC
+from trainer.baselines.lrr import LRR
+from trainer.baselines.lrrs import LRRS
+from trainer.baselines.lrsi import LRSI
+from trainer.baselines.rbds import RBDS
+from trainer.baselines.rpca import RPCA
+from trainer.baselines.slrr import SLRR
+from trainer.baselines.src import SRC
+
+OTHER: dict[str, Any] = {
+    "atoms_per_class": 2,
+    "neighbours": 9,
+    "components": 3,
+    "rounds": 3,
+    "iterations": 3,
+    "occlusion": True,
+    "error": "l21",
+    "locality": "squared",
+    "classifier_codes": "training",
+    "random_state": 1,
+}
+"""What is no weight; weights are multiplied."""
+START: dict[type[FaceClassifier], dict[str, Any]] = {
+    SRC: {"atoms_per_class": 3, "lam": 0.03},
+    LLC: {"atoms_per_class": 3, "beta": 0.1},
+    RPCA: {"src_lam": 0.03},
+    LRSI: {"src_lam": 0.03, "incoherence": 0.1},
+    SLRR: {"atoms_per_class": 3, "code_lam": 3.0},
+    RBDS: {"atoms_per_class": 3},
+    LRRS: {"atoms_per_class": 3},
+    LRR: {"atoms_per_class": 3},
+    LCLRR: {"atoms_per_class": 3, "alpha": 0.1},
+}
+UNUSED = {(RPCA, "random_state"), (LRSI, "random_state")}
+CHANGES = [(method, name) for method in START for name in method().get_params() if name != "features"]
+
+
+@pytest.mark.parametrize(("method", "name"), CHANGES, ids=lambda value: getattr(value, "__name__", value))
+def test_a_parameter_changes_the_scores(method: type[FaceClassifier], name: str) -> None:
+    X, y = vectors()
+
+    def scores(**changed: Any) -> Any:
+        return method(**START[method] | changed).fit(X[::2], y[::2]).decision_function(X[1::2])
+
+    value = method(**START[method]).get_params()[name]
+    other = OTHER[name] if name in OTHER else 1.7 * value
+    moved = np.abs(scores(**{name: other}) - scores()).max()
+    assert moved == 0 if (method, name) in UNUSED else moved > 1e-4
+
+
+OF_TRAINING = [
+    (LRR, "error"),
+    (LRR, "lam"),
+    (LRRS, "lam"),
+    (LRRS, "beta"),
+    *((RBDS, name) for name in ("alpha", "lam", "beta", "gamma")),
+]
+
+
+@pytest.mark.parametrize(("method", "name"), OF_TRAINING, ids=lambda value: getattr(value, "__name__", value))
+def test_a_parameter_changes_the_codes_of_all_samples_together(method: type[CodeClassifier], name: str) -> None:
+    X, y = vectors()
+    start = method(**START[method], classifier_codes="training")
+    other = OTHER[name] if name in OTHER else 1.7 * getattr(start, name)
+    changed = clone(start).set_params(**{name: other})
+    assert np.abs(start.fit(X, y).codes_ - changed.fit(X, y).codes_).max() > 1e-4
