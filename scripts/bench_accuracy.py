@@ -46,7 +46,7 @@ YALE_POINTS = np.array([[16.8, 23.4], [65.6, 23.4], [41.3, 50], [21, 75], [62, 7
 OURS: dict[str, dict[str, Any]] = {
     "ours, `door`": PRESETS["door"],
     "ours, `light`": PRESETS["light"],
-    "ours, SFace in front": PRESETS["sface"] | {"features": "sface", "parts": None, "eta": 0.1},
+    "ours, SFace in front": PRESETS["sface"] | {"features": "sface", "eta": 0.1},
     "ours, `sface`: fused": PRESETS["sface"],
 }
 COSINE = "SFace, nearest cosine"

@@ -39,7 +39,7 @@ from trainer.options import (
     trial_table,
 )
 from trainer.solver import Step
-from trainer.words import some
+from trainer.words import percent, plural, some
 
 app = console.new_app("Learn to recognise people from photos: dictionary D and classifier W, on a workstation.")
 
@@ -88,7 +88,7 @@ def fit(
     schedule: Annotated[Schedule | None, typer.Option(help="Penalty schedule of the solver.")] = None,
     classifier_codes: Annotated[ClassifierCodes | None, typer.Option(help="Codes that W is learned on.")] = None,
     augment: Annotated[bool, typer.Option("--augment", help="Learn from altered copies too: moved, relit, covered.")] = False,
-    copies: Annotated[int, typer.Option(min=1, help="With --augment: copies of each photo.")] = COPIES,
+    copies: Annotated[int | None, typer.Option(min=1, help=f"With --augment: copies of each photo ({COPIES}).")] = None,
     doubt: Annotated[bool, typer.Option(help="Leave photos out that seem to have a wrong name, and tell.")] = True,
     fpir: Annotated[float, typer.Option(help="Share of strangers' photos that may be given a name.")] = FPIR,
     calibrate: Annotated[bool, typer.Option(help="Measure that, by leaving people out; five more trainings.")] = True,
@@ -111,7 +111,7 @@ def fit(
         "locality": locality,
         "schedule": schedule,
         "classifier_codes": classifier_codes,
-        "copies": copies if augment else None,
+        "copies": (copies or COPIES) if augment else None,
         "doubt": None if doubt else False,
     }
     usual = presets.PRESETS[presets.DEFAULT]
@@ -125,10 +125,14 @@ def fit(
     refuse_unwritable(output)
     if strangers is not None and not calibrate:
         raise UsageError("--strangers measures what --no-calibrate leaves out.", "Leave one of them out.")
+    if copies is not None and not augment:
+        raise UsageError("--copies says how many copies --augment makes.", "Add --augment, or leave --copies out.")
+    if not 0 < fpir < 1:
+        raise UsageError(f"--fpir {fpir:g} is not a share of photos.", "Choose one between 0 and 1, for example --fpir 0.01.")
     described = backbone.chosen(parameters.pop("features"), console.say)
     if parts is not None:
         parameters["parts"] = parts_grid(parts)
-    elif own and isinstance(described, backbone.Backbone) and described.beside is None:
+    elif own and isinstance(described, backbone.Backbone):
         parameters["parts"] = None
     people = _gallery(photos, cropped, size, skip_bad, described)
     others = None if strangers is None else _others(strangers, people)
@@ -155,27 +159,30 @@ def fit(
     console.say(
         f"Saved {output}: {len(trained.labels)} people from {len(trained.crops)} photos, {trained.D.shape[1]} atoms of "
         f"{trained.D.shape[0]} values ({spec.kind}), {how}; "
-        f"{trained.training['accuracy']:.1%} of the training photos recognised."
+        f"{percent(trained.training['accuracy'])} of the training photos recognised."
     )
-    console.say(_strangers(trained.rejection))
+    if trained.rejection is not None:
+        console.say(_strangers(trained.rejection))
+    else:
+        why = f"that takes {FEWEST_PEOPLE} people or --strangers" if calibrate else "nobody can be told from a stranger"
+        console.say(f"note: the threshold against strangers was not measured; {why}.")
     doubted = trained.doubted(people.sources)
     if doubted:
         console.say(f"note: not learned from, check their names: {some(doubted)}. --no-doubt learns from them all the same.")
     few = [name for name, n in _photos_per_person(people).items() if n < (parameters.get("atoms_per_class") or 0)]
+    have = plural(len(few), "person has", "people have")
     if few and atoms is not None:
-        console.say(f"note: {len(few)} of the people have fewer photos than {atoms} atoms; they got as many atoms as photos.")
+        console.say(f"note: {have} fewer photos than {atoms} atoms; they got as many atoms as photos.")
     if few and own and not parameters["copies"]:
-        console.say(f"note: {len(few)} of the people have few photos; --augment recognises them better (docs/few.md).")
+        console.say(f"note: {have} few photos; --augment recognises them better (docs/few.md).")
 
 
-def _strangers(rejection: Rejection | None) -> str:
-    if rejection is None:
-        return f"note: the threshold against strangers was not measured; that takes {FEWEST_PEOPLE} people or --strangers."
+def _strangers(rejection: Rejection) -> str:
     low, high = rejection.interval
     who = ("people who were left out", "the strangers handed in")
     sentence = (
         f"Strangers: at a confidence of {rejection.confidence:g}, {rejection.passed} of {rejection.trials} photos of "
-        f"{who[rejection.public]} get a name ({rejection.rate:.1%}; 95 % interval {low:.1%} to {high:.1%})."
+        f"{who[rejection.public]} get a name ({percent(rejection.rate)}; 95 % interval {percent(low)} to {percent(high)})."
     )
     if rejection.others_trials:
         others = f"{rejection.others_passed} of {rejection.others_trials} photos of {who[not rejection.public]}"
@@ -183,7 +190,7 @@ def _strangers(rejection: Rejection | None) -> str:
     if rejection.confidence > 1:
         sentence += " No face has that, so nobody would be let in: `trainer tune`, use more photos, or another method."
     if rejection.promise > rejection.target:
-        sentence += f" With so few photos no less than {rejection.promise:.1%} can be promised."
+        sentence += f" With so few photos no less than {percent(rejection.promise)} can be promised."
     return sentence
 
 
@@ -206,8 +213,14 @@ def enrol(
     new.save(model_file)
     console.say(
         f"Saved {model_file}: {len(new.labels)} people from {len(new.crops)} photos, {len(new.crops) - len(old.crops)} of "
-        f"them new ({some(list(found.people))}). {_kept(old, new, calibrate)}"
+        f"them new ({some(list(found.people))}). {_kept(old, new)}"
     )
+    known = sorted(set(found.people) & set(old.labels))
+    if known:
+        console.say(f"note: in the model already, so that the photos join theirs: {some(known)}. Two Annas need two names.")
+    doubted = new.doubted(enrolling.sources(new, found))
+    if doubted:
+        console.say(f"note: not learned from, check their names: {some(doubted)}.")
 
 
 @app.command()
@@ -224,21 +237,24 @@ def forget(
     new.save(model_file)
     console.say(
         f"Saved {model_file}: {len(new.labels)} people from {len(new.crops)} photos; {name} is forgotten, here. "
-        f"{_kept(old, new, calibrate)}\n"
+        f"{_kept(old, new)}\n"
         f"Kits on devices, backups and the folder of photos still know {name}: build and replace the kit, delete the others."
     )
 
 
-def _kept(old: model.Model, new: model.Model, calibrate: bool) -> str:
+def _kept(old: model.Model, new: model.Model) -> str:
     before, now = old.rejection, new.rejection
-    if before is None or now is None:
-        return _strangers(now)
-    if now is not before:
-        asked = before.public or before.others_trials
-        note = f" Before it was {before.confidence:g}, with strangers who were handed in: `trainer fit` asks them again."
-        return _strangers(now) + note * bool(asked)
-    again = f"to measure it again takes {FEWEST_PEOPLE} people" if calibrate else "--calibrate measures it again"
-    return f"The threshold against strangers is kept ({now.confidence:g}); {again}."
+    if now is not None and now is not before:
+        said = _strangers(now)
+        if before is not None and (before.public or before.others_trials):
+            said += f" Before it was {before.confidence:g}, with strangers who were handed in: `trainer fit` asks them again."
+        return said
+    again = "" if now is None else " again"
+    how = f"to measure it{again} takes {FEWEST_PEOPLE} people"
+    if len(new.labels) >= FEWEST_PEOPLE:
+        how = f"--calibrate measures it{again}"
+    kept = "was not measured" if now is None else f"is kept ({now.confidence:g})"
+    return f"The threshold against strangers {kept}; {how}."
 
 
 @app.command()
@@ -399,7 +415,7 @@ def _others(strangers: Path, people: gallery.Gallery) -> gallery.Gallery:
         )
     for note in others.notes:
         console.say(f"note: {note}")
-    gallery.refuse_enrolled(others, people)
+    gallery.refuse_enrolled(others, people.images, people.people)
     return others
 
 

@@ -3,14 +3,15 @@
 enrol   The dictionary is kept. The new photos join it as atoms, as long as those of the others; W, which must tell everybody
         from everybody, is learned anew, and that is a ridge regression.
 forget  The atoms of all others were learned together with the photos of the one who leaves, so none of them is kept: D starts
-        again from the photos of those who stay (solver's `quick` schedule), and W with it. What comes out depends on nothing
-        else: had the person been somebody else, the same D and W would come out.
+        again from the photos of those who stay, by one step instead of twenty, and W with it. What comes out depends on
+        nothing else: had the person been somebody else, the same D and W would come out.
 
 Both keep the threshold against strangers, a number that was measured by leaving people out, unless it is to be measured again.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
@@ -24,7 +25,9 @@ from edge.manifest import NO_ALIGNMENT
 from trainer import gallery
 from trainer import model as models
 from trainer.backbone import features
-from trainer.calibrate import FEWEST_PEOPLE, Rejection, strangers_confidence, threshold
+from trainer.base import random_atoms
+from trainer.calibrate import FEWEST_PEOPLE, FPIR, Rejection, strangers_confidence, threshold
+from trainer.classifier import ridge
 from trainer.estimator import LCLRRDL
 from trainer.gallery import Gallery
 from trainer.model import Model
@@ -32,6 +35,7 @@ from trainer.prox import Array, column_norms
 from trainer.words import count, some
 
 Progress = Callable[[int, int], None]
+RIDGE = 0.5  # with it, strangers are as confident as before a person was forgotten, so that the threshold can be kept
 
 
 def photos_for(
@@ -71,24 +75,53 @@ def enrol(model: Model, photos: Gallery, *, calibrate: bool = False, progress: P
     room = {person: _settings(model)["atoms_per_class"] - int(np.sum(atoms == person)) for person in new.people}
     joining = np.concatenate([np.flatnonzero(new.labels == person)[: max(space, 0)] for person, space in room.items()])
     length = column_norms(model.D).mean()
-    D = np.hstack([model.D, length * features(new.images[joining], model.spec).T]).astype(np.float32)
-    estimator = LCLRRDL(features=model.spec, **(_settings(model) | {"classifier_codes": "coder"}))
-    estimator.fit_classifier(everybody.images, everybody.labels, D, np.concatenate([atoms, new.labels[joining]]))
-    rejection = _threshold(model, everybody, calibrate, progress)
-    return replace(models.learned(estimator, everybody, model.spec, model.training, rejection), parameters=model.parameters)
+    D = np.hstack([model.D, length * features(new.images[joining], model.spec).T])
+    how = {name: value for name, value in model.training.items() if name != "accuracy"}  # which was that of another W
+    more = _learned(model, everybody, D, np.concatenate([atoms, new.labels[joining]]), how)
+    return replace(more, rejection=_threshold(model, everybody, calibrate, progress))
+
+
+def sources(model: Model, photos: Gallery) -> list[str]:
+    """Where each crop of a model came from, of which these photos were enrolled last."""
+    new = {image.tobytes(): source for image, source in zip(photos.images, photos.sources, strict=True)}
+    pairs = zip(model.crops, model.crop_people, strict=True)
+    return [new.get(crop.tobytes(), f"an earlier photo of {model.labels[person]}") for crop, person in pairs]
 
 
 def forget(model: Model, name: str, *, calibrate: bool = False, progress: Progress | None = None) -> Model:
     """The model without a person: learned again from the photos of all others."""
     _refuse_baselines(model)
+    name = unicodedata.normalize("NFC", name)  # as in a gallery
     if name not in model.labels:
         near = get_close_matches(name, model.labels, n=1)
         raise UsageError(f"There is no {name} in the model.", f"Did you mean {near[0]}?" if near else "Check the name.")
     if len(model.labels) < 3:
         raise UsageError("A model of one person can recognise nobody.", "Delete the file instead.")
     others = _gallery(model, np.array(model.labels)[model.crop_people] != name)
-    again = models.fit(others, model.spec, _settings(model))
-    return replace(again, parameters=model.parameters, rejection=_threshold(model, others, calibrate, progress))
+    settings = _settings(model)
+    people = np.unique(others.labels, return_inverse=True)[1]
+    atoms = random_atoms(people, settings["atoms_per_class"], settings["random_state"])
+    D = dictionary(features(others.images, model.spec).T, atoms, settings["gamma"])
+    less = _learned(model, others, D, others.labels[atoms], {"method": LCLRRDL.__name__, "iterations": 1})
+    return replace(less, rejection=_threshold(model, others, calibrate, progress))
+
+
+def dictionary(X: Array, atoms: Array, gamma: float) -> Array:
+    """D (d,m) of samples X (d,n), by one step of Algorithm 1 (trainer.solver) from the samples that are `atoms`, D0:
+
+        Z = (D0'D0 + RIDGE I)^-1 D0'X     D = XZ'(ZZ' + gamma I)^-1
+
+    which is eq. 15 and 19 with mu = 1, while J, L, E and the multipliers are zero; but for RIDGE, which is 2 there.
+    """
+    Z = ridge(X[:, atoms].T, X.T, RIDGE).T
+    return ridge(Z, X, gamma)
+
+
+def _learned(model: Model, photos: Gallery, D: Array, atom_labels: Array, training: dict[str, Any]) -> Model:
+    """The model with this D, and a W for it that is learned from these photos; `training` says how D was."""
+    estimator = LCLRRDL(features=model.spec, **(_settings(model) | {"classifier_codes": "coder"}))
+    estimator.fit_classifier(photos.images, photos.labels, D, atom_labels)
+    return replace(models.learned(estimator, photos, model.spec, training), parameters=model.parameters)
 
 
 def _refuse_baselines(model: Model) -> None:
@@ -98,7 +131,8 @@ def _refuse_baselines(model: Model) -> None:
 
 
 def _settings(model: Model) -> dict[str, Any]:
-    """The parameters of the model's estimator, as they were before they went through its file, and the quick schedule."""
+    """The parameters of the model's estimator, as they were before they went through its file; and the quick schedule, for
+    the trainings that measure a threshold."""
     return model.parameters | {"coding": model.coding, "parts": model.parts, "schedule": "quick"}
 
 
@@ -148,8 +182,9 @@ def _part(gallery: Gallery, keep: Array) -> Gallery:
 
 
 def _threshold(model: Model, gallery: Gallery, calibrate: bool, progress: Progress | None) -> Rejection | None:
-    """The model's own, or measured again, with the rate of false positives that it was made for."""
+    """The model's own, or measured again, with the rate of false positives that it was made for (the usual one, for none)."""
     old = model.rejection
-    if not calibrate or old is None or len(gallery.people) < FEWEST_PEOPLE:
+    if not calibrate or len(gallery.people) < FEWEST_PEOPLE:
         return old
-    return threshold(strangers_confidence(gallery, model.spec, _settings(model), progress=progress), old.target)
+    confidence = strangers_confidence(gallery, model.spec, _settings(model), progress=progress)
+    return threshold(confidence, FPIR if old is None else old.target)

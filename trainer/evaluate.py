@@ -25,6 +25,7 @@ from trainer.model import Model
 from trainer.parts import unit_scores
 from trainer.prox import Array
 from trainer.trials import REFUSED, Subject, Trials, open_subject, pattern_of, try_out
+from trainer.words import percent
 
 SCHEMA = 1
 FPIRS = (0.01, 0.003, 0.001)
@@ -161,7 +162,7 @@ class Example:
     recovered: Array = field(repr=False)
     """...and Dz likewise; e is what it lacks."""
     parts: tuple[Vote, ...]
-    """Row by row, then an embedding model's; none where the model has no parts..."""
+    """Row by row; none where the model has no parts..."""
     whole: Vote
     """...beside the whole face."""
 
@@ -525,10 +526,6 @@ def _examples(
 
 
 # --- In a few lines, for the terminal ---
-
-
-def percent(share: float | None, digits: int = 1) -> str:
-    return "-" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def spelled(share: Share | None, digits: int = 1) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -165,11 +165,11 @@ def load_like(
     return found
 
 
-def refuse_enrolled(strangers: Gallery, people: Gallery) -> None:
-    """A stranger who is enrolled would be kept out at the price of keeping everybody out."""
-    known = {image.tobytes() for image in people.images}
+def refuse_enrolled(strangers: Gallery, images: Iterable[NDArray[np.uint8]], people: Collection[str] = ()) -> None:
+    """A stranger who is enrolled, by one of these images or names, is kept out only at the price of keeping everybody out."""
+    known = {image.tobytes() for image in images}
     pairs = zip(strangers.images, strangers.labels, strangers.sources, strict=True)
-    enrolled = [source for image, label, source in pairs if label in people.people or image.tobytes() in known]
+    enrolled = [source for image, label, source in pairs if label in people or image.tobytes() in known]
     if enrolled:
         raise GalleryError(
             f"Among the strangers is somebody who is enrolled, by name or by photo: {some(enrolled)}.",

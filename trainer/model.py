@@ -47,7 +47,7 @@ class Model:
     alignment: str
     """How the crops were made: one of edge.manifest's ALIGNMENTS."""
     coding: Any
-    """A Coding, or that of a baseline (trainer.baselines.coders)."""
+    """A Coding, or a BaselineCoding (trainer.baselines.coders); which of them, the coder and the exporter's factors know."""
     labels: tuple[str, ...]
     """The people, in the order of W's rows."""
     D: Array
@@ -67,8 +67,8 @@ class Model:
     parameters: dict[str, Any]
     """Of the estimator that was trained."""
     training: dict[str, Any]
-    """How training went: the method, accuracy on the training crops, versions, iterations, their residuals (solver.Step) and
-    rank, and the crops that W was not learned on, with the index of the person they look like (trainer.trust)."""
+    """How training went: the method, versions, iterations, the crops that W was not learned on, with the index of the person
+    they look like (trainer.trust); of `fit` also residuals (solver.Step), rank, and accuracy on the training crops."""
     rejection: Rejection | None
     """The confidence that keeps strangers out; None where it was not measured."""
     fingerprint: str
@@ -148,7 +148,9 @@ class Model:
         try:
             write_atomically(path, buffer.getvalue())
         except OSError as error:
-            raise ModelError(f"{path} cannot be written ({error.strerror}).", "Choose another place with -o.") from None
+            raise ModelError(
+                f"{path} cannot be written ({error.strerror}).", "Choose another place, or check its room and permissions."
+            ) from None
 
     @classmethod
     def load(cls, path: str | Path) -> Model:
@@ -246,7 +248,8 @@ def fit(
         training["iterations"] = estimator.n_iter_
         training["rank"] = estimator.result_.rank
         training["residuals"] = [[float(f"{value:.3g}") for value in step] for step in estimator.result_.residuals]
-    model = learned(estimator, gallery, spec, training, None)
+    model = learned(estimator, gallery, spec, training)
+    model.training["accuracy"] = float(estimator.score(gallery.images, gallery.labels))
     if fpir is None:
         return model
     left_out = public = np.zeros(0)
@@ -257,8 +260,8 @@ def fit(
     return replace(model, rejection=calibrate.stricter(left_out, public, fpir))
 
 
-def learned(estimator: Any, gallery: Gallery, spec: Spec, training: dict[str, Any], rejection: Rejection | None) -> Model:
-    """The model of an estimator that was fitted to a gallery; `training` says how D was learned."""
+def learned(estimator: Any, gallery: Gallery, spec: Spec, training: dict[str, Any]) -> Model:
+    """The model of an estimator that was fitted to a gallery, without a threshold; `training` says how D was learned."""
     people = np.searchsorted(estimator.classes_, gallery.labels)
     coding = estimator.coder_.coding if isinstance(estimator, LCLRRDL) else estimator.coding
     stored = estimator.get_params() | {"coding": coding.kind}
@@ -276,10 +279,9 @@ def learned(estimator: Any, gallery: Gallery, spec: Spec, training: dict[str, An
         crop_people=people.astype(np.int32),
         parameters={name: stored[name] for name in sorted(stored) if name not in ("callback", "features")},
         training=training | {"versions": {name: version(name) for name in ("lclrr-edge", "numpy", "scipy", "scikit-learn")}},
-        rejection=rejection,
+        rejection=None,
         fingerprint=gallery.fingerprint,
     )
-    model.training["accuracy"] = float(estimator.score(gallery.images, gallery.labels))
     seen = np.searchsorted(estimator.classes_, getattr(estimator, "looks_like_", gallery.labels))
     model.training["doubted"] = [[int(crop), int(seen[crop])] for crop in np.flatnonzero(seen != people)]
     return model

@@ -2,8 +2,7 @@
 
 Each part is a set of rows of the features. All share one dictionary D, learned on whole faces: a part is coded with its rows
 of D, brought to unit length, and has a classifier of its own. The scores of each part are then brought to unit length,
-weighted by their own confidence, and averaged with those of the whole face. Where an embedding model stands beside our own
-features, its vector is a part like the others.
+weighted by their own confidence, and averaged with those of the whole face.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import numpy as np
 
 from edge.errors import ParameterError
 from edge.preprocess import DIRECTIONS, FeatureSpec, unit_rows
-from trainer.backbone import Backbone
 from trainer.coding import Coder, Coding
 from trainer.prox import Array
 
@@ -24,13 +22,9 @@ FAINT = 0.02  # scores shorter than this are not brought to unit length: they ar
 
 
 def part_rows(spec: Any, grid: Grid | None) -> list[Array]:
-    """The rows of the features that lie in each cell of a grid of (rows, columns), by the middle of their own cells; last those
-    of an embedding model."""
+    """The rows of the features that lie in each cell of a grid of (rows, columns), by the middle of their own cells."""
     if grid is None:
         return []
-    if isinstance(spec, Backbone) and spec.beside is not None:
-        above = spec.length - spec.beside.length
-        return [*(above + rows for rows in part_rows(spec.beside, grid)), np.arange(above)]
     if not isinstance(spec, FeatureSpec):
         raise ParameterError("only a face that is described by pixels or directions has parts")
     down, across = grid

@@ -28,8 +28,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 # The whole face only: half of the work on the device.
 PRESETS["light"] = PRESETS["door"] | {"parts": None, "eta": 1e-2}
 # An embedding model and our own features together: the most accurate, and ten times slower or more. eta: chosen on AR's
-# training images; a model alone, --features sface, has no parts and wants 0.1.
-PRESETS["sface"] = PRESETS["door"] | {"features": "sface+both", "eta": 3e-2}
+# training images; a model alone, --features sface, wants 0.1.
+PRESETS["sface"] = PRESETS["light"] | {"features": "sface+both", "eta": 3e-2}
 # The method as published.
 PRESETS["paper"] = PRESETS["light"] | {
     "features": "pixels",

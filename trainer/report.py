@@ -6,7 +6,7 @@ so that any script can be read. The file is well-formed XML as well. It shows fa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import date
 from html import escape
 from importlib.metadata import version
@@ -18,9 +18,9 @@ from edge.events import printable
 from trainer import figures
 from trainer.calibrate import FEWEST_PEOPLE
 from trainer.evaluate import FPIRS, Confusion, Evaluation, Example, Photo, Point, Share, Split, as_images, likeness
-from trainer.evaluate import percent as plain_percent
 from trainer.figures import Plot
 from trainer.prox import Array
+from trainer.words import percent, plural
 
 STYLE = Path(__file__).with_name("report.css")
 PEOPLE = 15  # rows of the table of people that are shown at once
@@ -83,7 +83,7 @@ def _summary(found: Evaluation) -> str:
         said.append(
             f"Of {found.rank1.of:,} photos of {found.people} enrolled people, the right person has the highest score in "
             f"{found.rank1.count:,} ({_percent(found.rank1.value)}). The model has no threshold, so nobody can be told from a "
-            f"stranger yet: that takes {FEWEST_PEOPLE} people in training."
+            f"stranger yet: <code>trainer fit</code> measures one with {FEWEST_PEOPLE} people, or with --strangers."
         )
     else:
         right, unnamed = own.fnir.of - own.fnir.count, own.fnir.count - own.wrong
@@ -95,7 +95,7 @@ def _summary(found: Evaluation) -> str:
         tiles.append(("enrolled, not recognised", _percent(own.fnir.value), f"FNIR, {_between(own.fnir)}"))
     if own is not None and own.fpir.of and found.strangers_named is not None:
         said.append(
-            f"Of {own.fpir.of:,} photos of {_count(found.strangers, 'stranger')}, <b>{own.fpir.count:,} get a name</b> "
+            f"Of {own.fpir.of:,} photos of {plural(found.strangers, 'stranger')}, <b>{own.fpir.count:,} get a name</b> "
             f"({_percent(own.fpir.value, 2)})"
             + (f"; they show {found.strangers_named.count} of the strangers." if own.fpir.count else ".")
         )
@@ -168,7 +168,7 @@ _DET = (
 def _confidence_figure(found: Evaluation) -> str:
     caption = "Confidence of every photo: strangers should lie left of the threshold (dashed), enrolled people right of it."
     if found.unlike:
-        caption += f" {_count(found.unlike, 'photo')} that the kit refuses as unlike a face are not shown."
+        caption += f" {plural(found.unlike, 'photo')} that the kit refuses as unlike a face are not shown."
     return _figure("confidence", figures.confidence(found), caption)
 
 
@@ -276,7 +276,7 @@ def _pairs(found: Evaluation, pairs: Iterable[Confusion]) -> str:
             + f"<figcaption>{_text(pair.person)}<small>{_told(pair.surest)}</small></figcaption></figure><figure>"
             + (_face(shown, pair.taken_for) if shown is not None else '<span class="blank"></span>')
             + f"<figcaption>{_text(pair.taken_for)}<small>{source}</small></figcaption></figure>"
-            + f"<p>{pair.photos.count} of {_count(pair.photos.of, 'photo')}, {_confidence(pair.surest)}"
+            + f"<p>{pair.photos.count} of {plural(pair.photos.of, 'photo')}, {_confidence(pair.surest)}"
             + (", <b>named</b>" if pair.surest.named else ", not named")
             + "</p></li>"
         )
@@ -407,7 +407,7 @@ def _outvoted(example: Example) -> str:
         return ""
     wrong = sum(not vote.right for vote in example.parts)
     whole = f"the whole face is {'right' if example.whole.right else 'wrong'} ({example.whole.confidence:.2f})"
-    return f"; {wrong} of {len(example.parts)} parts are wrong, {whole}"
+    return f"; {wrong} of {len(example.parts)} parts {'is' if wrong == 1 else 'are'} wrong, {whole}"
 
 
 def _parts(found: Evaluation) -> str:
@@ -422,10 +422,11 @@ def _parts(found: Evaluation) -> str:
         face = _gridded(found, trials.crops[chosen].mean(axis=0), cells, "how often each part is right")
         cards.append(f"<li>{face}<p>{name}<small>together {_percent(split.together.value)}</small></p></li>")
     assert found.model is not None
-    down, across = found.model.parts or (1, 1)
-    whose = [f"row {row + 1}, column {column + 1}" for row in range(down) for column in range(across)]
-    whose += ["the network's vector"] * (len(found.part_splits[0].parts) - down * across)
-    rows = [[name, *(_rate(split.parts[i]) for split in found.part_splits)] for i, name in enumerate(whose)]
+    _, across = found.model.parts or (1, 1)
+    rows = [
+        [f"row {i // across + 1}, column {i % across + 1}", *(_rate(split.parts[i]) for split in found.part_splits)]
+        for i in range(len(found.part_splits[0].parts))
+    ]
     rows += [["the whole face", *(_rate(split.whole) for split in found.part_splits)]]
     rows += [["all together", *(_rate(split.together) for split in found.part_splits)]]
     heads = ("right person first", *names)
@@ -439,13 +440,11 @@ def _parts(found: Evaluation) -> str:
     )
 
 
-def _gridded(found: Evaluation, crop: Array, cells: Sequence[tuple[str, float, str]], tells: str) -> str:
-    """A face under the grid of its parts: the colour of each, how strong it is, and a word. A network's vector has no place."""
+def _gridded(found: Evaluation, crop: Array, cells: Iterable[tuple[str, float, str]], tells: str) -> str:
+    """A face under the grid of its parts: the colour of each, how strong it is, and a word."""
     assert found.model is not None
     down, across = found.model.parts or (1, 1)
-    tinted = "".join(
-        f'<i style="background:{colour}{round(255 * strong):02x}">{word}</i>' for colour, strong, word in cells[: down * across]
-    )
+    tinted = "".join(f'<i style="background:{colour}{round(255 * strong):02x}">{word}</i>' for colour, strong, word in cells)
     grid = f"grid-template:repeat({down},1fr)/repeat({across},1fr)"
     return f'<span class="parts">{_picture(crop, "gray", 0, 255, tells)}<span style="{grid}">{tinted}</span></span>'
 
@@ -504,13 +503,9 @@ def _section(name: str, title: str, *parts: str) -> str:
     return f'<section id="{name}">\n<h2>{title}</h2>\n{"".join(parts)}</section>'
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def _percent(share: float | None, digits: int = 1) -> str:
     """With a space that no line is broken at."""
-    return plain_percent(share, digits).replace(" ", "\N{NO-BREAK SPACE}")
+    return percent(share, digits).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _between(share: Share, digits: int = 1) -> str:

@@ -15,10 +15,12 @@ from edge import kit as kits
 from edge.errors import GalleryError, ModelError, UsageError
 from edge.kit import Kit
 from edge.recognize import Recognizer
+from trainer import gallery
 from trainer.calibrate import top_confidence
 from trainer.gallery import Gallery, Refused
 from trainer.model import Model
 from trainer.prox import Array
+from trainer.words import plural, some
 
 CHUNK = 256  # crops given to a graph at once: bounds memory, changes nothing
 REFUSED = -2.0  # the confidence of a face that the kit gives no name whatever its score: less than any threshold
@@ -198,21 +200,22 @@ def try_out(
     if strangers is not None and not known.all():
         keep &= known
         refused = [photo for photo in refused if photo.person in index]
-        notes.append(f"{(~known).sum()} photos of people whom the {subject.kind} does not know were left out.")
+        notes.append(f"Left out: {plural((~known).sum(), 'photo')} of people whom the {subject.kind} does not know.")
     trained = _trained_on(subject, model, faces)
     if trained.any():
         keep &= ~trained
-        notes.append(f"{trained.sum()} photos were left out, as the {subject.kind} was trained on them.")
+        notes.append(f"Left out: {plural(trained.sum(), 'photo')} that the {subject.kind} was trained on.")
     if not (keep & known).any():
         raise GalleryError("All photos of people it knows are photos it was trained on.", "Pass photos that it has not seen.")
 
     parts = [(faces, keep, [index.get(str(label), -1) for label in faces.labels])]
     if strangers is not None:
+        gallery.refuse_enrolled(strangers, [*faces.images[known], *(() if model is None else model.crops)])
         parts.append((strangers, np.ones(len(strangers.labels), bool), [-1] * len(strangers.labels)))
         refused += strangers.refused
         alike = sorted(set(strangers.people) & set(index))
         if alike:
-            notes.append(f"{len(alike)} strangers have a name that the {subject.kind} knows; they count as strangers.")
+            notes.append(f"Strangers with a name that the {subject.kind} knows count as strangers: {some(alike)}.")
     sources = [name for part, kept, _ in parts for name, wanted in zip(part.sources, kept, strict=True) if wanted]
     conditions = [
         name

@@ -9,8 +9,17 @@ def hxw(shape: tuple[int, ...]) -> str:
     return f"{shape[0]}x{shape[1]}"
 
 
+def plural(number: int, one: str, many: str = "") -> str:
+    """1 photo, 2 photos; `many` where an s is not all that changes."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def count(things: list[str], noun: str) -> str:
-    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
+    return plural(len(things), noun)
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    return "-" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def some(names: list[str], separator: str = ", ") -> str:

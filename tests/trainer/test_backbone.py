@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from edge import kit as kits
 from edge import onnx_guard
-from edge.errors import KitDamagedError, KitUnsafeError, ModelError, ParameterError, UsageError
+from edge.errors import KitDamagedError, KitUnsafeError, ModelError, UsageError
 from edge.manifest import Manifest, Thresholds
 from edge.preprocess import FeatureSpec, unit_rows
 from edge.recognize import Recognizer
@@ -32,9 +32,9 @@ from tests.embedding import LENGTH, SIDE, embedding_model
 from trainer.backbone import Backbone, checked, chosen, features, prepared, restored
 from trainer.cli import app
 from trainer.estimator import LCLRRDL
+from trainer.evaluate import as_images
 from trainer.gallery import Gallery
 from trainer.model import Model, fit
-from trainer.parts import Grid, part_rows
 from trainer.presets import PRESETS
 from trainer.prox import Array
 from trainer.tune import tune
@@ -47,14 +47,14 @@ def crops() -> tuple[Array, Array]:
 
 
 @cache
-def model(beside: str = "", parts: Grid | None = None) -> Model:
+def model(beside: str = "") -> Model:
     images, names = crops()
     first = np.arange(len(images)) % 8 < 5
     people = Gallery(images=images[first], labels=names[first], sources=tuple(map(str, range(first.sum()))))
     backbone = checked(embedding_model(), mean=20, scale=0.5)
     if beside:
         backbone = replace(backbone, beside=FeatureSpec.for_crop(SIDE, SIDE, beside))
-    return fit(people, backbone, {"atoms_per_class": 4, "coding": "l21", "eta": 1e-3, "parts": parts})
+    return fit(people, backbone, {"atoms_per_class": 4, "coding": "l21", "eta": 1e-3})
 
 
 def kit_of(trained: Model) -> bytes:
@@ -196,16 +196,16 @@ def test_another_model_in_its_place_is_noticed(tmp_path: Path) -> None:
             Model.load(tmp_path / f"{name}.npz")
 
 
-def test_its_vector_is_a_part_beside_those_of_our_own_features(tmp_path: Path) -> None:
-    trained = model("both", (2, 2))
-    *cells, vector = part_rows(trained.spec, (2, 2))
-    np.testing.assert_array_equal(vector, np.arange(LENGTH))
-    np.testing.assert_array_equal(np.sort(np.concatenate(cells)), np.arange(LENGTH, trained.spec.length))
-    trained.save(tmp_path / "door.npz")
-    images = crops()[0][5::8]
-    np.testing.assert_array_equal(Model.load(tmp_path / "door.npz").scores(images), trained.scores(images))
-    with pytest.raises(ParameterError, match="has parts"):
-        part_rows(model().spec, (2, 2))
+def test_our_own_features_beside_it_can_be_shown() -> None:
+    alone, together, images = model().spec, model("both").spec, crops()[0][:3]
+    assert isinstance(together, Backbone)
+    assert together.beside is not None
+    ours = as_images(features(images, together.beside).T, together.beside)
+    shown = as_images(features(images, together).T, together)
+    assert ours is not None
+    assert shown is not None
+    np.testing.assert_allclose(shown, np.sqrt(1 - together.share**2) * ours, rtol=1e-5)
+    assert as_images(features(images, alone).T, alone) is None, "a vector shows nothing"
 
 
 def test_settings_come_back() -> None:
@@ -234,21 +234,14 @@ def test_the_command_takes_it(tmp_path: Path) -> None:
     loaded = Model.load(tmp_path / "door.npz")
     assert loaded.crops.shape[1:] == (SIDE, SIDE)
     assert loaded.parameters["eta"] == PRESETS["sface"]["eta"] != PRESETS["door"]["eta"]
-    assert loaded.parts is None
-    beside = [*arguments[:2], "--features", f"onnx:{tmp_path}/model.onnx+both", "--no-calibrate", *arguments[-2:]]
-    assert CliRunner().invoke(app, beside, catch_exceptions=False).exit_code == 0
-    assert Model.load(tmp_path / "door.npz").parts == PRESETS["door"]["parts"]
 
 
 # --- In the kit ---
 
 
-@pytest.mark.parametrize(
-    ("precision", "beside", "parts"),
-    [("fp32", "", None), ("int8", "", None), ("fp32", "both", None), ("fp16", "gradient", None), ("fp32", "both", (2, 2))],
-)
-def test_a_kit_computes_what_the_trainer_computes(precision: graph.Precision, beside: str, parts: Grid | None) -> None:
-    trained = model(beside, parts)
+@pytest.mark.parametrize(("precision", "beside"), [("fp32", ""), ("int8", ""), ("fp32", "both"), ("fp16", "gradient")])
+def test_a_kit_computes_what_the_trainer_computes(precision: graph.Precision, beside: str) -> None:
+    trained = model(beside)
     built = build(trained, precision=precision, allow_loss=True)
     kit = kits.parse(built.kit)
     held_out = np.arange(len(crops()[0])) % 8 >= 5

@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 
 from edge.errors import GalleryError, UsageError
-from trainer.calibrate import Rejection
-from trainer.enrol import enrol, forget, photos_for
+from trainer import enrol as enrolling
+from trainer.calibrate import FPIR, Rejection
+from trainer.enrol import dictionary, enrol, forget, photos_for
 from trainer.gallery import Gallery
 from trainer.model import ARRAYS, Model, fit
+from trainer.solver import Schedule, locality_weights, solve
 
+from . import test_backbone as embedded
 from .conftest import Call
 from .test_model import SPEC, gallery
 
@@ -64,7 +67,7 @@ def test_who_is_enrolled_is_recognised_and_so_are_the_others(parameters: dict[st
     assert more.fingerprint == everybody.fingerprint
     assert more.parameters == model.parameters
     assert more.coding == model.coding
-    assert more.training["accuracy"] == 1
+    assert "accuracy" not in more.training, "that of another W"
     assert more.training["iterations"] == model.training["iterations"]
 
 
@@ -167,6 +170,21 @@ def test_nothing_of_them_is_in_the_file(trained: Model, tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["door.npz"]
 
 
+def test_the_dictionary_is_that_of_the_first_step_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(30, 12)) + 1
+    X /= np.linalg.norm(X, axis=0)
+    D0 = X[:, [0, 3, 5, 8]]
+    once = Schedule(mu0=1.0, max_iterations=1)
+    step = solve(X, D0, locality_weights(X, D0), lam=25, alpha=0.5, gamma=0.05, schedule=once)
+    monkeypatch.setattr(enrolling, "RIDGE", 2.0)
+    np.testing.assert_allclose(dictionary(X, np.array([0, 3, 5, 8]), 0.05), step.D, atol=1e-10)
+
+
+def test_a_name_may_be_typed_as_another_system_spells_it(trained: Model) -> None:
+    assert forget(trained, "c\N{COMBINING CEDILLA}elik").labels == PEOPLE[:-1]
+
+
 def test_nobody_is_forgotten_by_mistake(trained: Model, everybody: Gallery) -> None:
     with pytest.raises(UsageError, match=r"no dorra in the model. Did you mean dora\?"):
         forget(trained, "dorra")
@@ -174,6 +192,16 @@ def test_nobody_is_forgotten_by_mistake(trained: Model, everybody: Gallery) -> N
         forget(trained, "xxxxxx")
     with pytest.raises(UsageError, match="Delete the file"):
         forget(fit(of(everybody, "anna", "ben"), SPEC, {}), "ben")
+
+
+@pytest.mark.parametrize("beside", ["", "both"])
+def test_with_an_embedding_model_people_come_and_go_as_well(beside: str) -> None:
+    (images, names), model = embedded.crops(), embedded.model(beside)
+    own = np.flatnonzero(names == "person 2")[:5]
+    less = forget(model, "person 2")
+    assert "person 2" not in less.labels
+    photos = Gallery(images=images[own], labels=names[own], sources=tuple(map(str, own)), alignment=less.alignment)
+    assert np.mean(enrol(less, photos).predict(images) == names) > np.mean(model.predict(images) == names) - 0.05
 
 
 # --- The threshold ---
@@ -189,8 +217,13 @@ def test_the_threshold_is_kept_or_measured_again(trained: Model, everybody: Gall
     assert more.trials == 35
 
 
-def test_a_model_without_a_threshold_gets_none(everybody: Gallery) -> None:
-    assert forget(fit(everybody, SPEC, {}), "dora", calibrate=True).rejection is None
+def test_a_model_without_a_threshold_gets_one_if_asked_to_and_if_there_are_enough_people(everybody: Gallery) -> None:
+    model = fit(of(everybody, "dora", "gus", but=True), SPEC, {})
+    assert enrol(model, of(everybody, "dora")).rejection is None
+    six = enrol(model, of(everybody, "dora"), calibrate=True)
+    assert six.rejection is not None
+    assert (six.rejection.trials, six.rejection.target) == (30, FPIR)
+    assert forget(replace(six, rejection=None), "dora", calibrate=True).rejection is None
 
 
 # --- The commands ---
@@ -223,6 +256,7 @@ def test_the_commands_enrol_and_forget(trainer: Call, folders: Path, tmp_path: P
     assert "Kits on devices" in said
     assert Model.load(model).labels == first.labels
     assert Model.load(model).rejection == first.rejection is not None
+    assert "accuracy" not in trainer("show", model)[1]
     code, _, said = trainer("forget", model, "ana")
     assert code == 2
     assert "Did you mean anna?" in said
@@ -232,6 +266,28 @@ def test_the_commands_enrol_and_forget(trainer: Call, folders: Path, tmp_path: P
     assert "--skip-bad" in said
     assert trainer("enrol", model, aside, "--skip-bad", "--calibrate")[0] == 0
     assert Model.load(model).labels == PEOPLE
+
+
+def test_what_is_taken_for_granted_or_doubted_is_said(trainer: Call, folders: Path, tmp_path: Path) -> None:
+    five, again, wrong = (tmp_path / name for name in ("five", "again", "wrong"))
+    shutil.copytree(folders, five, ignore=shutil.ignore_patterns("dora", "gus"))
+    model = tmp_path / "door.npz"
+    code, _, said = trainer("fit", five, "--cropped", "-o", model, "--parts", "none")
+    assert (code, "not measured; that takes 6 people or --strangers" in said) == (0, True)
+    said = trainer("enrol", model, folders / "gus", "--calibrate")[2]
+    assert "photos of people who were left out get a name" in said
+    for folder, person, owner in ((again, "anna", "anna"), (wrong, "ben", "anna")):
+        (folder / person).mkdir(parents=True)
+        for photo in sorted((folders / owner).iterdir())[:2]:
+            image = cv2.imread(str(photo), cv2.IMREAD_GRAYSCALE)
+            assert image is not None
+            shift = 2 if owner == person else 4
+            assert cv2.imwrite(str(folder / person / photo.name), np.clip(image.astype(int) + shift, 0, 255).astype(np.uint8))
+    said = trainer("enrol", model, again / "anna")[2]
+    assert "in the model already, so that the photos join theirs: anna." in said
+    assert "not learned from" not in said
+    said = trainer("enrol", model, wrong / "ben")[2]
+    assert "not learned from, check their names: 0.png (looks like anna), 1.png (looks like anna)." in said
 
 
 def test_strangers_who_were_handed_in_are_not_asked_again(trainer: Call, everybody: Gallery, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.errors import EdgeError
+from edge.errors import EdgeError, GalleryError
 from edge.manifest import Thresholds
 from edge.preprocess import FeatureSpec
 from export import graph
@@ -336,14 +336,25 @@ def test_what_the_kit_refuses_gets_no_name(files: Path, tmp_path: Path) -> None:
     assert found.rank1 == run(files, "door.kit", "seen.npz").rank1
 
 
+@pytest.mark.parametrize("overlap", ["trained.npz", "seen.npz"])
+def test_a_photo_of_somebody_enrolled_is_no_strangers(overlap: str, files: Path, tmp_path: Path) -> None:
+    """Whatever name it has: a false alarm that is none, and no threshold would keep it out."""
+    with np.load(files / "strangers.npz") as others, np.load(files / overlap) as own:
+        images = np.concatenate([others["images"], own["images"][:1]])
+        labels = np.array([*others["labels"], "somebody"])
+    np.savez(tmp_path / "others.npz", images=images, labels=labels)
+    with pytest.raises(GalleryError, match=r"enrolled, by name or by photo: others.npz\[48\]"):
+        evaluate.run(files / "door.npz", files / "seen.npz", strangers=tmp_path / "others.npz")
+
+
 def test_people_it_does_not_know_are_strangers(files: Path) -> None:
     alone = run(files, "door.npz", "mixed.npz")
     assert (alone.people, alone.strangers, alone.own) == (4, 4, None)
-    assert "3 photos were left out" in " ".join(alone.notes), "what it was trained on flatters"
+    assert "Left out: 3 photos that the model was trained on" in " ".join(alone.notes), "what it was trained on flatters"
     given = run(files, "door.npz", "mixed.npz", strangers="strangers.npz")
     assert (given.people, given.strangers) == (4, 4)
-    assert "48 photos of people whom the model does not know" in " ".join(given.notes)
-    assert "1 strangers have a name" in " ".join(given.notes)
+    assert "Left out: 48 photos of people whom the model does not know" in " ".join(given.notes)
+    assert "Strangers with a name that the model knows count as strangers: " in " ".join(given.notes)
     assert given.rank1 == alone.rank1, "anna the stranger is not anna"
     flat = run(files, "door.npz", "plain.npz", strangers="flat")
     assert (flat.strangers, flat.at[0].fpir.of) == (1, 48)
