@@ -37,6 +37,7 @@ SURE = 0.995  # that the trainer's own coder gives the same label: test faces ar
 ACCURACY_SHIFT = 0.001
 LOSS = 0.002  # of accuracy, that a precision may cost
 EXPLAINED = (0.995, 0.98, 0.95, 0.9, 0.8, 0.7)  # of the calibration faces: their residuals may set the limit
+NEAR = 1.1  # a narrower limit keeps this distance from the noise that it is to catch
 CEILING = 0.98  # of the threshold: with few people even noise has a clear winner, and the residual must catch it
 
 
@@ -193,16 +194,16 @@ def thresholds(graph: bytes, faces: Faces, rejection: Rejection | None = None) -
     """The model's own, measured on strangers, or provisional ones; and what they do. Nothing that is no face ever passes.
 
     residual: a little above what nearly all calibration faces leave unexplained, or fewer of them, where the noise that a wide
-    limit lets through would raise the confidence so far that it costs more: among few people noise has a clear winner.
+    limit lets through would raise a measured confidence so far that it costs more: among few people noise has a clear winner.
     confidence: above that of every noise, texture or ramp that the residual lets through; where strangers are not known, by
     one deviation, and above nearly all of the others.
     """
     confidence, residual = _outputs(graph, faces.crops, "confidence", "residual")
     noise_confidence, noise_residual = _outputs(graph, non_faces(faces.crops.shape[1:]), "confidence", "residual")
     choices = []
-    for share in EXPLAINED:
+    for share in EXPLAINED if rejection is not None else EXPLAINED[:1]:
         most = max(_rounded(1.1 * np.quantile(residual, share)), 1e-4)  # short vectors leave next to nothing unexplained
-        through = noise_residual <= most
+        through = noise_residual <= most * (1 if share == EXPLAINED[0] else NEAR)
         loudest = float(noise_confidence[through].max(initial=0))
         if rejection is None:
             least = _rounded(min(max(loudest + noise_confidence.std(), np.quantile(noise_confidence, 0.99)), CEILING))
