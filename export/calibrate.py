@@ -191,7 +191,7 @@ def accuracy(graph: bytes, faces: Faces) -> float:
 
 
 def thresholds(graph: bytes, faces: Faces, rejection: Rejection | None = None) -> tuple[Thresholds, dict[str, float]]:
-    """The model's own, measured on strangers, or provisional ones; and what they do. Nothing that is no face ever passes.
+    """The model's own, measured on strangers, or provisional ones; and what they do. None of `non_faces` passes.
 
     residual: a little above what nearly all calibration faces leave unexplained, or fewer of them, where the noise that a wide
     limit lets through would raise a measured confidence so far that it costs more: among few people noise has a clear winner.
