@@ -25,6 +25,7 @@ from edge.files import write_atomically
 
 PLACE = Path("/etc/systemd/system/lclrr-edge.service")
 STATE = Path("/var/lib/lclrr-edge")
+HOMES = ("/home/", "/root/")
 USER = "edge"
 GROUPS = ("video", "render", "gpio")
 """Of those that a device has, the user is a member: cameras, the Raspberry Pi's camera stack, its pins."""
@@ -225,7 +226,7 @@ def unit(
         watchdog_seconds=watchdog_seconds,
         is_alone=not in_force.needs_network,
         stop_seconds=Unit.stop_seconds + (in_force.events.on_grant_seconds if in_force.events.on_grant else 0.0),
-        sees_homes=any(word.startswith(("/home/", "/root/")) for word in [*command, *map(str, in_force.paths())]),
+        sees_homes=any(word.startswith(HOMES) for word in [*command, *map(str, in_force.paths())]),
         writes=tuple(str(folder) for folder in written if folder and not folder.is_relative_to(STATE)),
     )
 

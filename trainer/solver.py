@@ -52,7 +52,8 @@ class Schedule:
             raise ParameterError("a schedule needs rho > 1, tol > 0, max_iterations >= 1 and mu0 > 0")
 
 
-# `quick` leaves the first, long and idle stretch out: six iterations, from where Z is no longer almost zero (trainer.enrol).
+# `quick` leaves the first, long and idle stretch out: six iterations, from where Z is no longer almost zero; for the trainings
+# that measure a threshold again (trainer.enrol).
 SCHEDULES = {"paper": Schedule(), "fast": Schedule(rho=2.0, tol=1e-4), "quick": Schedule(rho=8.0, tol=1e-3, mu0=1.0)}
 
 

@@ -313,7 +313,8 @@ def test_the_unit_lets_the_terminal_do_what_its_settings_ask_for(tmp_path: Path)
     assert "ReadWritePaths" not in usual
     assert {"ProtectHome=yes", "TimeoutStopSec=10"} <= set(usual.splitlines())
     file.write_text(
-        '[kit]\npath = "/home/pi/door.kit"\nstore = "/var/lib/lclrr-edge/kits"\n[audit]\npath = "/data/a $b%/audit.db"\n'
+        f'[kit]\npath = "{service.HOMES[0]}anna/door.kit"\nstore = "{service.STATE}/kits"\n'
+        '[audit]\npath = "/data/a $b%/audit.db"\n'
         '[events]\non_grant = "sleep"\non_grant_seconds = 30\n'
     )
     text = service.unit(settings=file, user="daemon", watchdog_seconds=30).text()
