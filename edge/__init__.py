@@ -6,12 +6,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edge.camera import open_camera
-    from edge.recognize import Recognition, Recognizer
-    from edge.terminal import Terminal
+    from edge.camera.live import open_camera
+    from edge.terminal.loop import Terminal
+    from edge.vision.recognize import Recognition, Recognizer
 
 __all__ = ["Recognition", "Recognizer", "Terminal", "open_camera"]
-_HOMES = {"Recognition": "recognize", "Recognizer": "recognize", "Terminal": "terminal", "open_camera": "camera"}
+_HOMES = {
+    "Recognition": "vision.recognize",
+    "Recognizer": "vision.recognize",
+    "Terminal": "terminal.loop",
+    "open_camera": "camera.live",
+}
+    "Recognition": "vision.recognize",
+    "Recognizer": "vision.recognize",
+    "Terminal": "terminal.loop",
+    "open_camera": "camera.live",
+}
 
 
 def __getattr__(name: str) -> Any:

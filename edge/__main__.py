@@ -15,7 +15,7 @@ def main() -> None:
 
 def _main() -> None:
     try:
-        from edge import cli
+        from edge.cli import main as cli
     except ImportError as error:  # a library that OpenCV needs, a wheel of another processor...
         what = error.name or "a package"
         sys.stderr.write(f"error: {what} cannot be loaded ({error}). Install lclrr-edge again, in its own environment.\n")

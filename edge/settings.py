@@ -22,25 +22,25 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from edge.audited import AuditSettings
-from edge.camera import STALL_SECONDS
-from edge.detect import MIN_FACE
-from edge.doorlist import DoorList
+from edge.audit.crypto import Seal
+from edge.audit.gate import AuditSettings
+from edge.camera.live import STALL_SECONDS
+from edge.camera.sources import name as nameable
+from edge.credentials import read_secret
+from edge.decision.doorlist import DoorList
+from edge.decision.track import VisitRules
 from edge.errors import EdgeError, ParameterError, SettingsError
-from edge.events import arguments, check_seconds, printable
+from edge.events.event import arguments, check_seconds, printable
 from edge.files import read_bytes
-from edge.liveness import LivenessSettings
-from edge.metrics import MetricsSettings
-from edge.quality import QualityLimits
-from edge.seal import Seal
-from edge.secret import read_secret
+from edge.monitor.http_server import parse_address
+from edge.monitor.metrics import MetricsSettings
 from edge.sinks import mqtt, webhook
 from edge.sinks.gpio import GpioSettings
 from edge.sinks.mqtt import MqttSettings
 from edge.sinks.webhook import WebhookSettings
-from edge.sources import name as nameable
-from edge.track import VisitRules
-from edge.web import parse_address
+from edge.vision.detect import MIN_FACE
+from edge.vision.liveness import LivenessSettings
+from edge.vision.quality import QualityLimits
 
 PLACE = Path("/etc/lclrr-edge/settings.toml")
 MAX_BYTES = 1 << 20

@@ -8,16 +8,17 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from edge import kit as kits
 from edge.errors import PrecisionLossError, UsageError
-from edge.manifest import Thresholds
-from export import calibrate, graph
-from export.baselines import BaselineFactors
-from export.calibrate import Choice
+from edge.kit import format as kits
+from edge.kit.manifest import Thresholds
+from export import graph
+from export import measure as calibrate
+from export.baseline_graph import BaselineFactors
 from export.graph import Factors, Precision
-from export.kit import bundle
+from export.measure import Choice
+from export.pack import bundle
 from export.verify import Parity, verify
-from trainer.gallery import Gallery
+from trainer.data.gallery import Gallery
 from trainer.model import Model
 
 

@@ -9,20 +9,20 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from edge import console
-from edge import kit as kits
+from edge.cli import common as console
 from edge.errors import UsageError
 from edge.files import write_atomically
-from edge.kit import Kit
-from edge.manifest import MAX_VERSION, NO_ALIGNMENT
+from edge.kit import format as kits
+from edge.kit.format import Kit
+from edge.kit.manifest import MAX_VERSION, NO_ALIGNMENT
 from export import build as building
-from export import kit as writing
+from export import pack as writing
 from export.build import Built
-from export.calibrate import AGREEMENT
 from export.graph import Precision
+from export.measure import AGREEMENT
 from export.verify import verify as verify_kit
-from trainer import detector as detectors
-from trainer import gallery
+from trainer.data import detector as detectors
+from trainer.data import gallery
 from trainer.model import Model
 
 app = console.new_app("Turn a trained model into the one file that a terminal needs.")

@@ -2,11 +2,11 @@
 
     crops (N,H,W) uint8 -> features x (N,d) -> code w (N,r) -> scores (N,C), label, confidence, margin, code_norm, residual
 
-The arithmetic is that of edge.preprocess.features and trainer.coding, and the NumPy line stands above the nodes it becomes;
+The arithmetic is that of edge.vision.preprocess.features and trainer.method.coding, and the NumPy line stands above the nodes it becomes;
 faces are rows here, so that a product reads U as it is stored. Folded: D = U diag(s) V', V into the classifier (B = WV), the
 kernels of blur and Sobel, and the penalty schedule. `l21` reads U once, `l1` with K iterations 2K - 1 times. Where
 an embedding model takes the place of the features, its nodes do so in the graph, and where the model is one of a baseline,
-those of export.baselines take the place of the coder.
+those of export.baseline_graph take the place of the coder.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edge.preprocess import BLANK, FeatureSpec, direction_vectors
-from export.baselines import BaselineFactors
+from edge.vision.preprocess import BLANK, FeatureSpec, direction_vectors
+from export.baseline_graph import BaselineFactors
 from export.nodes import EPS, TINY, Graph, Stored
 from export.nodes import OPSET as OPSET
 from export.nodes import PRECISIONS as PRECISIONS
 from export.nodes import Precision as Precision
-from trainer.backbone import CHANNELS, EMBEDDING, Backbone, Spec, prepared
-from trainer.coding import ROUNDING, Coder, Coding, code_by_factors, project
+from trainer.features.network import CHANNELS, EMBEDDING, Backbone, Spec, prepared
+from trainer.features.parts import FAINT, fuse, unit_part
+from trainer.method.coding import ROUNDING, Coder, Coding, code_by_factors, project
+from trainer.method.prox import Array
 from trainer.model import Model
-from trainer.parts import FAINT, fuse, unit_part
-from trainer.prox import Array
 
 CONTRAST = 8.0  # grey levels between the darkest and the brightest pixel that a face exceeds in any light
 
@@ -49,7 +49,7 @@ class Factors:
     rows: Array | None = None
     """(d,) of a part of the face: which entries of the features it has."""
     parts: tuple[Factors, ...] = ()
-    """Those of the parts of the face (trainer.parts)."""
+    """Those of the parts of the face (trainer.features.parts)."""
 
     @property
     def people(self) -> int:
@@ -165,7 +165,7 @@ def _scored(g: Graph, x: str, factors: Factors, coding: Coding, precision: Preci
 
 
 def _coded(g: Graph, x: str, factors: Factors, coding: Coding, precision: Precision) -> tuple[str, str, str]:
-    """c (N,r), outside (N,1) and w (N,r): trainer.coding.code_by_factors."""
+    """c (N,r), outside (N,1) and w (N,r): trainer.method.coding.code_by_factors."""
     g.weight("U", factors.U, precision)
     g.weight("B", factors.B, precision)
     s = g.constant("s", factors.s[None])
@@ -190,7 +190,7 @@ def _scores_of_parts(g: Graph, x: str, factors: Factors, coding: Coding, precisi
 
 
 def _fused(g: Graph, scores: list[str]) -> None:
-    """scores (N,C): trainer.parts.fuse."""
+    """scores (N,C): trainer.features.parts.fuse."""
     weighted = []
     for number, part in enumerate(scores):
         # unit = part / maximum(norm(part), FAINT);  unit * unit.max()
@@ -218,7 +218,7 @@ def _images(g: Graph, spec: Spec) -> None:
 
 
 def _vectors(g: Graph, spec: Backbone, precision: Precision) -> str:
-    """x (N,d): trainer.backbone.Backbone.vectors."""
+    """x (N,d): trainer.features.network.Backbone.vectors."""
     # channels = (images - mean) * scale, three times
     centred = g("Sub", ["images", g.scalar("mean", spec.mean)], "centred")
     grey = g("Mul", [centred, g.scalar("channel_scale", spec.scale)], "grey")
@@ -242,7 +242,7 @@ def _vectors(g: Graph, spec: Backbone, precision: Precision) -> str:
 
 
 def _features(g: Graph, spec: FeatureSpec, name: str = "x") -> str:
-    """(N,d), called `name`: edge.preprocess.features of the images."""
+    """(N,d), called `name`: edge.vision.preprocess.features of the images."""
     images, parts = "images", []
     if spec.kind != "gradient":
         parts.append(_cells(g, images, 1, spec.cell, spec, "pixels"))
@@ -300,7 +300,7 @@ def _unit_scale(g: Graph, rows: str) -> tuple[str, str]:
 
 
 def _project(g: Graph, x: str, factors: Factors) -> tuple[str, str]:
-    """c (N,r) and outside (N,1): trainer.coding.project."""
+    """c (N,r) and outside (N,1): trainer.method.coding.project."""
     # u = U[:, argmax(s)]
     column = g.constant("leading", np.array([np.argmax(factors.s)], np.int64))
     u = g("Gather", ["U", column], "u", axis=1)
@@ -317,7 +317,7 @@ def _project(g: Graph, x: str, factors: Factors) -> tuple[str, str]:
 
 
 def _l21(g: Graph, c: str, outside: str, s: str, factors: Factors, coding: Coding) -> str:
-    """w (N,r): trainer.coding._l21."""
+    """w (N,r): trainer.method.coding._l21."""
     s2 = factors.s[None] ** 2
     s_squared = g.constant("s_squared", s2)
     s_c = g("Mul", [s, c], "s_c")
@@ -340,7 +340,7 @@ def _l21(g: Graph, c: str, outside: str, s: str, factors: Factors, coding: Codin
 
 
 def _l1(g: Graph, x: str, c: str, s: str, factors: Factors, coding: Coding) -> str:
-    """w (N,r): trainer.coding._l1. Before the first iteration w, y2 and g are zero, and after the last only w is wanted."""
+    """w (N,r): trainer.method.coding._l1. Before the first iteration w, y2 and g are zero, and after the last only w is wanted."""
     a, ratio, last = coding.relaxation, 1 / coding.rho, coding.iterations - 1
     scale_array = 1 / (factors.s[None] ** 2 + 1)
     scale, s_scale = g.constant("scale", scale_array), g.constant("s_scale", factors.s[None] * scale_array)

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from trainer.backbone import Spec
-from trainer.prox import Array
+from trainer.features.network import Spec
+from trainer.method.prox import Array
 
 Precision = Literal["fp32", "fp16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)

@@ -1,6 +1,6 @@
 """Does a kit compute what the trainer computes? The graph in onnxruntime against the NumPy coder, face by face.
 
-The NumPy side uses nothing but the kit's weights and manifest: the features of edge.preprocess, the coder of trainer.coding.
+The NumPy side uses nothing but the kit's weights and manifest: the features of edge.vision.preprocess, the coder of trainer.method.coding.
 (An embedding model has no NumPy side: its part of the graph is run alone.) With the model at hand it is also compared with the
 model itself, whose dictionary was not folded, and whose embedding model is the file as it was published.
 """
@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from edge import selftest
 from edge.errors import GalleryError, KitError, ParityError
-from edge.kit import Kit
-from edge.preprocess import BLANK, FeatureSpec, features
-from edge.recognize import Recognizer
-from edge.runtime import session
-from export.calibrate import non_faces
+from edge.kit import selftest
+from edge.kit.format import Kit
+from edge.vision.onnx_session import session
+from edge.vision.preprocess import BLANK, FeatureSpec, features
+from edge.vision.recognize import Recognizer
 from export.graph import CONTRAST, front, stored_in
-from export.kit import fingerprint
-from trainer.backbone import EMBEDDING, KIND, stacked
+from export.measure import non_faces
+from export.pack import fingerprint
 from trainer.baselines.coders import restored_coding
-from trainer.gallery import Gallery
+from trainer.data.gallery import Gallery
+from trainer.features.network import EMBEDDING, KIND, stacked
+from trainer.method.prox import Array
 from trainer.model import Model
-from trainer.prox import Array
 
 SCORE_DIFFERENCE = 1e-4
 OUTPUT_DIFFERENCE = 1e-3  # of confidence and the like, which divide by small numbers

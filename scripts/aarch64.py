@@ -13,14 +13,14 @@ import numpy as np
 import orl
 from numpy.typing import NDArray
 
-from edge.manifest import Thresholds
-from edge.photo import read_grey
-from edge.preprocess import FeatureSpec
+from edge.camera.photo import read_grey
+from edge.kit.manifest import Thresholds
+from edge.vision.preprocess import FeatureSpec
 from export import graph
 from export.graph import Factors, Precision
-from export.kit import bundle
-from trainer import gallery
-from trainer.detector import yunet
+from export.pack import bundle
+from trainer.data import gallery
+from trainer.data.detector import yunet
 from trainer.model import fit
 from trainer.presets import PRESETS
 

@@ -19,10 +19,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.decide import Door
-from edge.preprocess import align
-from edge.recognize import Recognition, Recognizer
-from edge.track import Sighting, Tracker
+from edge.decision.door import Door
+from edge.decision.track import Sighting, Tracker
+from edge.vision.preprocess import align
+from edge.vision.recognize import Recognition, Recognizer
 
 PACKAGES = ("lclrr-edge", "numpy", "onnxruntime", "opencv-python-headless", "typer")
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)

@@ -25,7 +25,7 @@ WAYS = {"left": (1, 0), "right": (-1, 0), "down": (0, 1)}
 
 
 def head(nose_at: float) -> Depth:
-    """A dome with a nose, whose tip stands half an eye distance before eyes and mouth: edge.quality knows the same."""
+    """A dome with a nose, whose tip stands half an eye distance before eyes and mouth: edge.vision.quality knows the same."""
 
     def depth(x: Array, y: Array) -> Array:
         dome = 1.2 * np.exp(-((x / 1.6) ** 2) - ((y - 0.5) / 2.2) ** 2)

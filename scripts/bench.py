@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # for tests.oracle, which is no part of the installed packages
+sys.path.insert(0, str(ROOT))  # for tests.fixtures.oracle, which is no part of the installed packages
 
 import bench_accuracy  # noqa: E402
 import bench_edge  # noqa: E402
@@ -20,7 +20,7 @@ import bench_spoiled  # noqa: E402
 import kept  # noqa: E402
 import typer  # noqa: E402
 
-from edge import console  # noqa: E402
+from edge.cli import common as console  # noqa: E402
 from edge.errors import UsageError  # noqa: E402
 
 

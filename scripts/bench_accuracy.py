@@ -24,19 +24,19 @@ from bench_peers import RECOGNIZERS
 from kept import Kept
 from threadpoolctl import threadpool_limits
 
-from edge.manifest import ARCFACE_ALIGNMENT
-from edge.preprocess import FeatureSpec, align
-from edge.runtime import session
+from edge.kit.manifest import ARCFACE_ALIGNMENT
+from edge.vision.onnx_session import session
+from edge.vision.preprocess import FeatureSpec, align
 from export import graph
 from export.build import factorise
-from trainer.backbone import SIDE, Backbone, Spec, chosen
-from trainer.benchmark import Cell, load_arrays, random_split
-from trainer.calibrate import top_confidence
-from trainer.estimator import LCLRRDL
-from trainer.gallery import Gallery, load
+from trainer.data.gallery import Gallery, load
+from trainer.features.network import SIDE, Backbone, Spec, chosen
+from trainer.method.estimator import LCLRRDL
+from trainer.method.prox import Array
 from trainer.model import fit
+from trainer.paper.experiments import Cell, load_arrays, random_split
 from trainer.presets import PRESETS
-from trainer.prox import Array
+from trainer.thresholds import top_confidence
 
 FPIR, ENROLLED = 0.01, 0.7
 # Eyes, nose and corners of the mouth in the mean image.

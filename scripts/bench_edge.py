@@ -15,12 +15,12 @@ import cv2
 import numpy as np
 import orl
 
-from edge import bench
-from edge.camera import open_camera
-from edge.preprocess import FeatureSpec
-from edge.recognize import Recognizer
+from edge.camera.live import open_camera
+from edge.doctor import bench
+from edge.vision.preprocess import FeatureSpec
+from edge.vision.recognize import Recognizer
 from export import build as building
-from trainer import detector, gallery
+from trainer.data import detector, gallery
 from trainer.model import fit
 from trainer.presets import PRESETS
 

@@ -16,15 +16,15 @@ import numpy as np
 import peers
 from threadpoolctl import threadpool_limits
 
-from edge import kit as kits
 from edge.errors import UsageError
-from edge.recognize import Recognizer
+from edge.kit import format as kits
+from edge.vision.recognize import Recognizer
 from export import build as building
 from export.graph import PRECISIONS, Factors
-from trainer import detector
-from trainer.benchmark import Cell, load_arrays, tuned_parameters
-from trainer.gallery import Gallery
+from trainer.data import detector
+from trainer.data.gallery import Gallery
 from trainer.model import Model, fit
+from trainer.paper.experiments import Cell, load_arrays, tuned_parameters
 
 ROUNDS, RUNS = 40, 10
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from edge.preprocess import features
-from trainer.benchmark import Cell, load_arrays
-from trainer.solver import locality_weights, solve
+from edge.vision.preprocess import features
+from trainer.method.solver import locality_weights, solve
+from trainer.paper.experiments import Cell, load_arrays
 
 PEOPLE = (25, 50, 100, 200)
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from edge.audit import AuditLog
-from edge.audited import Audited
-from edge.decide import Decision
-from edge.events import Event, event_from
+from edge.audit.gate import Audited
+from edge.audit.log import AuditLog
+from edge.decision.door import Decision
+from edge.events.event import Event, event_from
 from edge.sinks.gpio import Relay
 from edge.sinks.mqtt import MqttSettings
 from edge.sinks.mqtt import open_sink as open_mqtt

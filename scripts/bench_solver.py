@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from edge.preprocess import features
-from tests import oracle
-from trainer.benchmark import Cell, load_arrays
-from trainer.classifier import one_hot, ridge
-from trainer.coding import Coder, Coding
-from trainer.solver import SCHEDULES, SolverResult, locality_weights, solve
+from edge.vision.preprocess import features
+from tests.fixtures import oracle
+from trainer.method.classifier import one_hot, ridge
+from trainer.method.coding import Coder, Coding
+from trainer.method.solver import SCHEDULES, SolverResult, locality_weights, solve
+from trainer.paper.experiments import Cell, load_arrays
 
 PROBLEMS = {
     "ar_sunglasses": (Cell(dataset="ar", scenario="sunglasses"), "ar_42x30.npz"),

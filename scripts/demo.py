@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 import orl
 
-from edge import console
+from edge.cli import common as console
 
 OUTPUT = Path(__file__).resolve().parents[1] / "demo-output"
 ENROLLED, PHOTOS = 30, 6  # people, and photos of each; the other photos, and the other people, are seen at the door only

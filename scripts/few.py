@@ -24,25 +24,26 @@ import numpy as np
 import orl
 import typer
 
-from edge import console
-from edge.detect import Detector, photo_min_face
-from edge.preprocess import SIZE, FeatureSpec, align
-from trainer import detector, enrol
+from edge.cli import common as console
+from edge.vision.detect import Detector, photo_min_face
+from edge.vision.preprocess import SIZE, FeatureSpec, align
 from trainer import model as models
-from trainer.augment import COPIES
-from trainer.benchmark import Cell, load_arrays
-from trainer.calibrate import FPIR, top_confidence
-from trainer.estimator import LCLRRDL
-from trainer.gallery import Gallery
-from trainer.light import suited
+from trainer import update as enrol
+from trainer.data import detector
+from trainer.data.augment import COPIES
+from trainer.data.gallery import Gallery
+from trainer.features.illumination import suited
+from trainer.method.estimator import LCLRRDL
+from trainer.method.prox import Array
+from trainer.paper.experiments import Cell, load_arrays
 from trainer.presets import DEFAULT, PRESETS
-from trainer.prox import Array
+from trainer.thresholds import FPIR, top_confidence
 
 DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 PHOTOS = (1, 2, 3, 5, 8)
 STRANGERS = 0.3
 NEUTRAL = 7  # the first photos of each person in AR
-SUITED = "by light"  # one of the two, as `trainer fit` chooses it (trainer.light)
+SUITED = "by light"  # one of the two, as `trainer fit` chooses it (trainer.features.illumination)
 
 
 class Faces(NamedTuple):

@@ -1,4 +1,4 @@
-"""How often edge/liveness.py takes a picture for a head, and a head for a picture: the tables of docs/liveness.md.
+"""How often edge/vision/liveness.py takes a picture for a head, and a head for a picture: the tables of docs/liveness.md.
 
 The heads are simulated: photos of ORL over a surface with the shape of a head, turned and seen by a camera. So are pictures
 of them: the same photos on paper that is flat, bent or folded, and on screens, held and turned by a hand that knows what was
@@ -26,15 +26,15 @@ import typer
 from actors import CASES, HEAD, SCREEN, WAYS, Actor, Array, Asked
 from numpy.typing import NDArray
 
-from edge import console
-from edge.decide import Decision, Door
-from edge.detect import Detector, Face, photo_min_face
+from edge.cli import common as console
+from edge.decision.door import Decision, Door
+from edge.decision.track import Sighting, Tracker, VisitRules
 from edge.files import write_atomically
-from edge.liveness import LivenessSettings, Surface, picture, relief, surface
-from edge.quality import pose
-from edge.track import Sighting, Tracker, VisitRules
-from trainer import detector
-from trainer.calibrate import interval
+from edge.vision.detect import Detector, Face, photo_min_face
+from edge.vision.liveness import LivenessSettings, Surface, picture, relief, surface
+from edge.vision.quality import pose
+from trainer.data import detector
+from trainer.thresholds import interval
 
 FPS = 10
 DEVELOPMENT = 10  # people

@@ -11,8 +11,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from edge.camera.photo import read_grey
 from edge.errors import GalleryError
-from edge.photo import read_grey
 
 SCALE = (2.2, 3.0)  # from a photo of 112x92 to its picture in a frame of 480x640: a face of about 140 to 240 pixels
 TURN = 5.0  # degrees

@@ -10,14 +10,15 @@ import numpy as np
 import typer
 from reproduce import DATA, ROWS, Row, key_of
 
-from edge import console
-from export import calibrate, graph
+from edge.cli import common as console
+from export import graph
+from export import measure as calibrate
 from export.build import factorise
-from trainer.benchmark import CELLS, Cell, load_arrays, tuned_parameters
-from trainer.gallery import Gallery
+from trainer.data.gallery import Gallery
 from trainer.model import fit
+from trainer.paper.experiments import CELLS, Cell, load_arrays, tuned_parameters
+from trainer.paper.tables import FILES
 from trainer.presets import DEFAULT, PRESETS
-from trainer.tables import FILES
 
 GOAL = 0.1  # points
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -48,7 +49,7 @@ def main(
 
 
 def measure(images: Any, labels: Any, cell: Cell, row: Row, split: int) -> dict[str, Any]:
-    """One split, trained as in trainer.benchmark.reproduce."""
+    """One split, trained as in trainer.paper.experiments.reproduce."""
     train, test = cell.split(labels, np.random.default_rng([0, split]))
     names = np.array([f"{label:03d}" for label in labels])
     gallery = Gallery(images=images[train], labels=names[train], sources=tuple(map(str, train)))

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from edge.errors import UsageError
-from trainer.backbone import SFACE
-from trainer.wheels import WheelFile, cache_folder
+from trainer.downloads import WheelFile, cache_folder
+from trainer.features.network import SFACE
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = cache_folder() / "peers"

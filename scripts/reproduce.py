@@ -10,10 +10,10 @@ from typing import Annotated, Any, NamedTuple
 import kept
 import typer
 
-from edge import console
-from trainer.benchmark import CELLS, Cell, load_arrays, reproduce
-from trainer.methods import METHODS
-from trainer.tables import FILES
+from edge.cli import common as console
+from trainer.baselines.registry import METHODS
+from trainer.paper.experiments import CELLS, Cell, load_arrays, reproduce
+from trainer.paper.tables import FILES
 
 DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 

@@ -15,12 +15,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from edge.preprocess import features
-from trainer.classifier import one_hot, ridge
-from trainer.coding import Coder, Coding
-from trainer.estimator import LCLRRDL
+from edge.vision.preprocess import features
+from trainer.method.classifier import one_hot, ridge
+from trainer.method.coding import Coder, Coding
+from trainer.method.estimator import LCLRRDL
+from trainer.method.prox import Array
 from trainer.presets import PRESETS
-from trainer.prox import Array
 
 SIGNS = {
     "confidence": 1,

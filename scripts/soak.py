@@ -39,10 +39,10 @@ import typer
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
-from edge import console  # noqa: E402
-from tests.edge import orl_door  # noqa: E402
-from tests.edge.broker import Broker, Subscriber, free_port  # noqa: E402
-from tests.edge.mjpeg import MjpegServer, jpeg, part  # noqa: E402
+from edge.cli import common as console  # noqa: E402
+from tests.fakes.mjpeg_server import MjpegServer, jpeg, part  # noqa: E402
+from tests.fakes.mqtt_broker import Broker, Subscriber, free_port  # noqa: E402
+from tests.fixtures import orl_door  # noqa: E402
 
 ALLOWED, TIMED, UNLISTED = ("s2", "s5", "s6", "s8"), "s7", "s4"  # all enrolled; the door list is made of this
 STRANGERS = tuple(f"s{number}" for number in range(11, 41))

@@ -17,13 +17,13 @@ import scores as rejection
 import typer
 from reproduce import DATA, FILES
 
-from edge import console
-from edge.preprocess import FeatureSpec
-from trainer import gallery
-from trainer.benchmark import Cell, load_arrays
-from trainer.calibrate import strangers_confidence, threshold, top_confidence
-from trainer.estimator import LCLRRDL
+from edge.cli import common as console
+from edge.vision.preprocess import FeatureSpec
+from trainer.data import gallery
+from trainer.method.estimator import LCLRRDL
+from trainer.paper.experiments import Cell, load_arrays
 from trainer.presets import PRESETS
+from trainer.thresholds import strangers_confidence, threshold, top_confidence
 
 FPIR, TRIPLES = 0.01, 30
 WAYS: dict[str, dict[str, Any]] = {

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from edge.errors import UsageError
-from edge.preprocess import FeatureSpec
-from tests.data import ROOT, faces
+from edge.vision.preprocess import FeatureSpec
+from tests.fixtures.data import ROOT, faces
 
 sys.path.append(str(ROOT / "scripts"))
 import bench_accuracy

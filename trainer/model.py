@@ -21,18 +21,18 @@ import numpy as np
 
 from edge.errors import ModelError, TrainingError
 from edge.files import write_atomically
-from edge.manifest import ALIGNMENTS
-from trainer import calibrate
-from trainer.backbone import Backbone, Spec, features, restored
-from trainer.base import FaceClassifier
+from edge.kit.manifest import ALIGNMENTS
+from trainer import thresholds as calibrate
 from trainer.baselines.coders import BaselineCoder, restored_coding
-from trainer.calibrate import Rejection
-from trainer.coding import Coder, Coding
-from trainer.estimator import LCLRRDL
-from trainer.gallery import Gallery
-from trainer.parts import Grid, fuse, part_coders, part_rows, unit_part
-from trainer.prox import Array
-from trainer.solver import Step
+from trainer.data.gallery import Gallery
+from trainer.features.network import Backbone, Spec, features, restored
+from trainer.features.parts import Grid, fuse, part_coders, part_rows, unit_part
+from trainer.method.base import FaceClassifier
+from trainer.method.coding import Coder, Coding
+from trainer.method.estimator import LCLRRDL
+from trainer.method.prox import Array
+from trainer.method.solver import Step
+from trainer.thresholds import Rejection
 
 FORMAT = 1
 ARRAYS = ("D", "W", "W_parts", "atom_people", "crops", "crop_people")
@@ -45,7 +45,7 @@ class Model:
 
     spec: Spec
     alignment: str
-    """How the crops were made: one of edge.manifest's ALIGNMENTS."""
+    """How the crops were made: one of edge.kit.manifest's ALIGNMENTS."""
     coding: Any
     """A Coding, or a BaselineCoding (trainer.baselines.coders); which of them, the coder and the exporter's factors know."""
     labels: tuple[str, ...]
@@ -55,7 +55,7 @@ class Model:
     W: Array
     """(C, m) float32, the classifier."""
     parts: Grid | None
-    """The grid of the parts that are coded beside the whole face (trainer.parts), or None."""
+    """The grid of the parts that are coded beside the whole face (trainer.features.parts), or None."""
     W_parts: Array
     """(P, C, m) float32, a classifier for each part."""
     atom_people: Array
@@ -68,7 +68,7 @@ class Model:
     """Of the estimator that was trained."""
     training: dict[str, Any]
     """How training went: the method, versions, iterations, the crops that W was not learned on, with the index of the person
-    they look like (trainer.trust); of `fit` also residuals (solver.Step), rank, and accuracy on the training crops."""
+    they look like (trainer.data.label_noise); of `fit` also residuals (solver.Step), rank, and accuracy on the training crops."""
     rejection: Rejection | None
     """The confidence that keeps strangers out; None where it was not measured."""
     fingerprint: str

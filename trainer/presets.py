@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge.preprocess import KINDS
+from edge.vision.preprocess import KINDS
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Robust to what covers a face, and to strangers: the default.

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from edge.events import Event, utc_text
+from edge.events.event import Event, utc_text
 
 EXPIRED = "expired"
 """What a grant becomes that did not get out in time: a receiver that only looks for `granted` opens nothing either."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edge.errors import ParameterError, SinkError
-from edge.events import Event
+from edge.events.event import Event
 
 WAITING = 8
 AGAIN_SECONDS = 0.5  # until a relay that could not be switched off is told again

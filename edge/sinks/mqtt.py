@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edge.credentials import read_secret
 from edge.errors import ParameterError, SinkError
-from edge.events import Event, strict_json
-from edge.secret import read_secret
+from edge.events.event import Event, strict_json
 from edge.sinks import EXPIRED, message
-from edge.sinks.courier import Courier, Later, Refused
+from edge.sinks.retry import Courier, Later, Refused
 
 ANSWER_SECONDS = 5.0  # for the broker, to accept a connection or acknowledge a message
 ROOT = "lclrr-edge"

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from edge.credentials import read_secret
 from edge.errors import ParameterError, SinkError
-from edge.events import Event, strict_json
-from edge.secret import read_secret
+from edge.events.event import Event, strict_json
 from edge.sinks import message
-from edge.sinks.courier import Courier, Later, Refused
+from edge.sinks.retry import Courier, Later, Refused
 
 AGAIN = {408, 425, 429}  # of the 4xx, those that speak of now and not of the event
 

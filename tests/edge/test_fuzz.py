@@ -25,11 +25,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from edge import audit, audit_desk, mjpeg, onnx_guard, photo
-from edge import kit as kits
 from edge import settings as configuration
-from edge.audit import AuditLog
-from edge.doorlist import DoorList
+from edge.audit import log as audit
+from edge.audit import report as audit_desk
+from edge.audit.log import AuditLog
+from edge.camera import mjpeg, photo
+from edge.camera.photo import MAX_PIXELS, read_colour, read_grey
+from edge.decision.doorlist import DoorList
 from edge.errors import (
     AuditError,
     CameraError,
@@ -40,12 +42,13 @@ from edge.errors import (
     KitUnsafeError,
     SettingsError,
 )
-from edge.manifest import Manifest
-from edge.photo import MAX_PIXELS, read_colour, read_grey
-from edge.recognize import Recognizer
-from tests.edge.mjpeg import grey_jpeg, part
-from tests.edge.test_events import NOON, told
-from tests.export import doors
+from edge.kit import format as kits
+from edge.kit import guard as onnx_guard
+from edge.kit.manifest import Manifest
+from edge.vision.recognize import Recognizer
+from tests.edge.events.test_event import NOON, told
+from tests.fakes.mjpeg_server import grey_jpeg, part
+from tests.fixtures import kits as doors
 
 Image = NDArray[Any]
 

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge import cli
 from edge import settings as configuration
+from edge.cli import main as cli
+from edge.credentials import read_secret
+from edge.decision.track import VisitRules
 from edge.errors import ParameterError, SettingsError
-from edge.secret import read_secret
 from edge.settings import Settings, as_toml, field_docs, parse, template
-from edge.track import VisitRules
-from tests.data import ROOT
+from tests.fixtures.data import ROOT
 
 TABLES = {name: configuration._dataclass(hint) for name, hint in get_type_hints(Settings).items()}
 

@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 import pytest
 
-from edge import kit as kits
-from edge.recognize import Recognizer
+from edge.kit import format as kits
+from edge.vision.recognize import Recognizer
 from export import cli
-from tests.export import doors
+from tests.fixtures import kits as doors
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_each_failure_has_its_sentence_and_code(
 def test_a_precision_that_costs_too_much_has_its_code(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from export import calibrate
+    from export import measure as calibrate
 
     monkeypatch.setattr(calibrate, "LOSS", -1.0)
     assert run(folder, "build door.npz -o x.kit --detector none --precision int8") == 30

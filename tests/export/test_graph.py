@@ -9,18 +9,18 @@ import numpy as np
 import onnx
 import pytest
 
-from edge import onnx_guard
-from edge.preprocess import FeatureSpec
-from edge.recognize import OUTPUTS
-from edge.runtime import session
+from edge.kit import guard as onnx_guard
+from edge.vision.onnx_session import session
+from edge.vision.preprocess import FeatureSpec
+from edge.vision.recognize import OUTPUTS
 from export import graph
 from export.graph import CONTRAST, PRECISIONS, Factors, Precision
-from tests.export import doors
-from trainer.backbone import features
-from trainer.coding import Coder
+from tests.fixtures import kits as doors
+from trainer.features.network import features
+from trainer.features.parts import Grid
+from trainer.method.coding import Coder
+from trainer.method.prox import Array
 from trainer.model import Model
-from trainer.parts import Grid
-from trainer.prox import Array
 
 KINDS = ("pixels", "gradient", "both")
 CODINGS = ("l1", "l21")

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge import kit as kits
 from edge.errors import GalleryError, KitError, ParityError, SelfTestError
-from edge.kit import Kit
-from edge.preprocess import FeatureSpec
+from edge.kit import format as kits
+from edge.kit.format import Kit
+from edge.vision.preprocess import FeatureSpec
 from export import graph
 from export.graph import PRECISIONS, Factors, Precision
 from export.verify import verify
-from tests.export import doors
-from trainer.gallery import Gallery
+from tests.fixtures import kits as doors
+from trainer.data.gallery import Gallery
 
 
 def kit(coding: str = "l21", precision: Precision = "fp32") -> Kit:
@@ -84,7 +84,7 @@ def test_a_manifest_that_numpy_cannot_follow_is_refused() -> None:
 
 
 def test_the_fingerprint_covers_what_is_computed() -> None:
-    from export.kit import fingerprint
+    from export.pack import fingerprint
 
     model = doors.model("pixels", "l21", 4)
     assert isinstance(model.spec, FeatureSpec)

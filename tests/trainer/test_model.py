@@ -20,13 +20,13 @@ import pytest
 
 from edge import files
 from edge.errors import ModelError, TrainingError
-from edge.preprocess import FeatureSpec, features
-from trainer.coding import Coding
-from trainer.estimator import LCLRRDL
-from trainer.gallery import Gallery
+from edge.vision.preprocess import FeatureSpec, features
+from trainer.data.gallery import Gallery
+from trainer.method.coding import Coding
+from trainer.method.estimator import LCLRRDL
+from trainer.method.prox import Array
+from trainer.method.solver import Schedule, Step
 from trainer.model import ARRAYS, FORMAT, Model, fit
-from trainer.prox import Array
-from trainer.solver import Schedule, Step
 
 ROOT = Path(__file__).parents[2]
 SPEC = FeatureSpec(height=10, width=8)
@@ -141,7 +141,7 @@ def test_training_that_breaks_down_is_a_sentence(monkeypatch: pytest.MonkeyPatch
     def broken(*_: Any, **__: Any) -> None:
         raise FloatingPointError("a matrix of the update is not positive definite")
 
-    monkeypatch.setattr("trainer.estimator.solve", broken)
+    monkeypatch.setattr("trainer.method.estimator.solve", broken)
     with pytest.raises(TrainingError, match=r"broke down.*positive definite.*gamma"):
         fit(gallery(), SPEC, {})
     with pytest.raises(TrainingError, match="only one class"):

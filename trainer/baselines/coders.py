@@ -19,8 +19,8 @@ from trainer.baselines import llc, lrrs, src
 from trainer.baselines.llc import LLCCoding
 from trainer.baselines.lrrs import SparseCoding
 from trainer.baselines.src import SRCCoding
-from trainer.coding import CHUNK, Coding
-from trainer.prox import Array
+from trainer.method.coding import CHUNK, Coding
+from trainer.method.prox import Array
 
 BaselineCoding = SRCCoding | LLCCoding | SparseCoding
 CODINGS: dict[str, type[BaselineCoding]] = {"src": SRCCoding, "llc": LLCCoding, "lrrs": SparseCoding}

@@ -13,13 +13,13 @@ from __future__ import annotations
 import numpy as np
 
 from edge.errors import ParameterError
-from trainer.backbone import Spec
-from trainer.base import check_positive
 from trainer.baselines.lrr import ERRORS, FixedDictionary, Representation, represent
 from trainer.baselines.lrrs import SparseCoding, code_sparsely
-from trainer.coding import CHUNK
-from trainer.prox import Array
-from trainer.solver import locality_weights
+from trainer.features.network import Spec
+from trainer.method.base import check_positive
+from trainer.method.coding import CHUNK
+from trainer.method.prox import Array
+from trainer.method.solver import locality_weights
 
 
 class LCLRR(FixedDictionary):

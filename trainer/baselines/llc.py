@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge.errors import ParameterError
-from trainer.backbone import Spec
-from trainer.base import CodeClassifier, check_count, check_positive, random_atoms
-from trainer.prox import Array
+from trainer.features.network import Spec
+from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
+from trainer.method.prox import Array
 
 SMALLEST = 1e-12  # of tr(C): a face that is an atom is coded by it alone, whatever the rounding of its distance is
 

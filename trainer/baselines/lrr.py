@@ -17,10 +17,10 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from edge.errors import ParameterError, TrainingError
-from trainer.backbone import Spec
-from trainer.base import CodeClassifier, check_count, check_positive, random_atoms
-from trainer.coding import Coder, Coding
-from trainer.prox import Array, column_shrink, soft_threshold, svt
+from trainer.features.network import Spec
+from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
+from trainer.method.coding import Coder, Coding
+from trainer.method.prox import Array, column_shrink, soft_threshold, svt
 
 ERRORS = {"l1": soft_threshold, "l21": column_shrink}
 
@@ -106,7 +106,7 @@ class FixedDictionary(CodeClassifier):
 
 
 class LRR(FixedDictionary):
-    """Problem 2 with random samples as dictionary; faces are coded one at a time (trainer.coding).
+    """Problem 2 with random samples as dictionary; faces are coded one at a time (trainer.method.coding).
 
     Parameters
     ----------

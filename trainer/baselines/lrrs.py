@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edge.errors import ParameterError
-from trainer.backbone import Spec
-from trainer.base import check_positive
 from trainer.baselines.lrr import ERRORS, FixedDictionary, Representation, represent
 from trainer.baselines.src import ridge_constants
-from trainer.coding import CHUNK
-from trainer.prox import Array, column_norms, shrink_factors, soft_threshold
+from trainer.features.network import Spec
+from trainer.method.base import check_positive
+from trainer.method.coding import CHUNK
+from trainer.method.prox import Array, column_norms, shrink_factors, soft_threshold
 
 Callback = Callable[[int, Array], None]
 

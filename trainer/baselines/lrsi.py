@@ -20,12 +20,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge.preprocess import unit_rows
-from trainer.backbone import Spec
-from trainer.base import FaceClassifier, check_count, check_positive
+from edge.vision.preprocess import unit_rows
 from trainer.baselines.rpca import rpca, unit_atoms
 from trainer.baselines.src import explained, sparse_codes
-from trainer.prox import Array
+from trainer.features.network import Spec
+from trainer.method.base import FaceClassifier, check_count, check_positive
+from trainer.method.prox import Array
 
 
 @dataclass(frozen=True)

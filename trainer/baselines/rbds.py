@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from trainer.backbone import Spec
-from trainer.base import CodeClassifier, check_count, check_positive, random_atoms
 from trainer.baselines.lrr import check_classifier_codes, refuse_zero
 from trainer.baselines.lrrs import SparseCoding, code_faces
-from trainer.prox import Array, soft_threshold, svt
+from trainer.features.network import Spec
+from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
+from trainer.method.prox import Array, soft_threshold, svt
 
 
 @dataclass(frozen=True)

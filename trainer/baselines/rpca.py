@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge.errors import TrainingError
-from trainer.backbone import Spec
-from trainer.base import FaceClassifier, check_count, check_positive
 from trainer.baselines.src import explained, sparse_codes
-from trainer.prox import Array, column_norms, soft_threshold, svt
+from trainer.features.network import Spec
+from trainer.method.base import FaceClassifier, check_count, check_positive
+from trainer.method.prox import Array, column_norms, soft_threshold, svt
 
 MAX_ITERATIONS = 500
 

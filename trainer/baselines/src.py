@@ -24,10 +24,10 @@ import numpy as np
 from scipy.linalg import inv
 
 from edge.errors import ParameterError
-from trainer.backbone import Spec
-from trainer.base import FaceClassifier, check_count, check_positive, random_atoms
-from trainer.classifier import one_hot
-from trainer.prox import Array, soft_threshold
+from trainer.features.network import Spec
+from trainer.method.base import FaceClassifier, check_count, check_positive, random_atoms
+from trainer.method.classifier import one_hot
+from trainer.method.prox import Array, soft_threshold
 
 STEP = np.float32(1 / 30)  # lam/mu: about the size of the entries of z, whatever lam is
 ERROR_STEP = np.float32(0.005)  # the same for those of x - Dz

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from edge.errors import ParameterError
-from tests.trainer.baselines.small import assert_sklearn_accepts, dictionary, faces, minimiser, vectors
+from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, minimiser, vectors
 from trainer.baselines.lclrr import LCLRR
 from trainer.baselines.lrr import represent
 from trainer.baselines.lrrs import SparseCoding, code_sparsely
-from trainer.solver import locality_weights
+from trainer.method.solver import locality_weights
 
 
 @pytest.mark.parametrize("form", ["exp", "squared"])

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.errors import ParameterError
-from tests.data import file_of
-from tests.trainer.baselines.small import assert_sklearn_accepts, dictionary, faces, minimiser, vectors
+from tests.fixtures.data import file_of
+from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, minimiser, vectors
 from trainer.baselines.llc import LLC, LLCCoding, local_codes
-from trainer.benchmark import Cell, load_arrays
+from trainer.paper.experiments import Cell, load_arrays
 
 BETA = 1e-2
 

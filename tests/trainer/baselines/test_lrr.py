@@ -6,9 +6,9 @@ import cvxpy
 import numpy as np
 import pytest
 
-from tests.trainer.baselines.small import assert_sklearn_accepts, dictionary, faces, minimiser, objective, vectors
+from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, minimiser, objective, vectors
 from trainer.baselines.lrr import LRR, represent
-from trainer.coding import Coder
+from trainer.method.coding import Coder
 
 
 @pytest.mark.parametrize("error", ["l1", "l21"])

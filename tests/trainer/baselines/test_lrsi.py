@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from edge.errors import ParameterError
-from tests.trainer.baselines.small import ONLY_TWO_FEATURES, assert_sklearn_accepts, vectors
+from tests.fixtures.small import ONLY_TWO_FEATURES, assert_sklearn_accepts, vectors
 from trainer.baselines.lrsi import LRSI, lrsi
 from trainer.baselines.rpca import rpca
-from trainer.prox import Array
+from trainer.method.prox import Array
 
 
 def alike(seed: int = 0) -> tuple[Array, Array]:

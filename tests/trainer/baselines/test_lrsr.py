@@ -10,15 +10,15 @@ import pytest
 from sklearn.model_selection import GridSearchCV
 
 from edge.errors import ParameterError, TrainingError
-from tests.data import file_of
-from tests.trainer.baselines.small import assert_sklearn_accepts, dictionary, faces, minimiser, objective, vectors
+from tests.fixtures.data import file_of
+from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, minimiser, objective, vectors
 from trainer.baselines import lrrs as module
 from trainer.baselines.lclrr import LCLRR
 from trainer.baselines.lrr import LRR, represent
 from trainer.baselines.lrrs import LRRS, SparseCoding, code_faces, code_sparsely
 from trainer.baselines.rbds import RBDS, BlockDiagonal, block_diagonal
-from trainer.benchmark import Cell, load_arrays
-from trainer.prox import Array
+from trainer.method.prox import Array
+from trainer.paper.experiments import Cell, load_arrays
 
 # --- One face ---
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from tests.trainer.baselines.small import vectors
-from trainer.base import CodeClassifier, FaceClassifier
+from tests.fixtures.small import vectors
 from trainer.baselines.lclrr import LCLRR
 from trainer.baselines.llc import LLC
 from trainer.baselines.lrr import LRR
@@ -19,6 +18,7 @@ from trainer.baselines.rbds import RBDS
 from trainer.baselines.rpca import RPCA
 from trainer.baselines.slrr import SLRR
 from trainer.baselines.src import SRC
+from trainer.method.base import CodeClassifier, FaceClassifier
 
 OTHER: dict[str, Any] = {
     "atoms_per_class": 2,

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from edge.errors import ParameterError, TrainingError
-from tests.data import file_of
-from tests.trainer.baselines.small import ONLY_TWO_FEATURES, assert_sklearn_accepts, vectors
+from tests.fixtures.data import file_of
+from tests.fixtures.small import ONLY_TWO_FEATURES, assert_sklearn_accepts, vectors
 from trainer.baselines.rpca import RPCA, rpca
-from trainer.benchmark import Cell, load_arrays
-from trainer.prox import Array
+from trainer.method.prox import Array
+from trainer.paper.experiments import Cell, load_arrays
 
 
 def planted(seed: int, d: int, n: int, rank: int = 4, share: float = 0.05) -> tuple[Array, Array]:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from edge.errors import ParameterError, TrainingError
-from tests.trainer.baselines.small import assert_sklearn_accepts, dictionary, faces, vectors
+from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, vectors
 from trainer.baselines.lrrs import SparseCoding
 from trainer.baselines.slrr import SLRR, slrr
-from trainer.prox import Array, column_norms
+from trainer.method.prox import Array, column_norms
 
 
 def objective(X: Array, D: Array, Z: Array, Q: Array, lam: float, beta: float, alpha: float) -> float:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.errors import ParameterError
-from tests.data import file_of
-from tests.trainer.baselines.small import (
+from tests.fixtures.data import file_of
+from tests.fixtures.small import (
     ONLY_TWO_FEATURES,
     assert_sklearn_accepts,
     dictionary,
@@ -21,8 +21,8 @@ from tests.trainer.baselines.small import (
     vectors,
 )
 from trainer.baselines.src import SRC, SRCCoding, explained, scores, sparse_codes
-from trainer.benchmark import Cell, load_arrays
-from trainer.prox import Array, soft_threshold
+from trainer.method.prox import Array, soft_threshold
+from trainer.paper.experiments import Cell, load_arrays
 
 
 @settings(max_examples=20)

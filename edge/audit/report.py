@@ -1,0 +1,65 @@
+"""The audit log at the desk: entries for people and for other programs, and sealed pictures opened."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from edge.audit.crypto import open_box
+from edge.audit.log import TELL, AuditLog, Entry
+from edge.errors import AuditChainError, UsageError
+from edge.events.event import Event, printable, strict_json
+from edge.files import write_atomically
+
+
+def line(entry: Entry) -> str:
+    """For people."""
+    facts = entry.facts
+    words = [str(facts.get(key) or "") for key in ("kind", "outcome", "label", "reason")]
+    kind, outcome, label, reason = map(printable, words)
+    return f"{entry.seq:>6}  {printable(str(facts.get('utc')))}  {kind:<9} {outcome:<8} {label:<12}  {reason}".rstrip()
+
+
+def export(entries: Iterable[Entry], form: str) -> Iterator[str]:
+    """Lines of JSON, or of CSV with the fields of events as columns and all else in the last."""
+    if form == "jsonl":
+        for entry in entries:
+            yield f'{{"seq": {entry.seq}, "hash": "{entry.hash}", "entry": {entry.json}}}'
+        return
+    columns = [field.name for field in fields(Event)]
+    yield _csv(["seq", "hash", *columns, "more"])
+    for entry in entries:
+        facts = entry.facts
+        values = [facts.pop(name, None) for name in columns]
+        yield _csv([entry.seq, entry.hash, *values, strict_json(facts) if facts else None])
+
+
+def _csv(values: list[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(values)
+    return text.getvalue()
+
+
+def unseal(audit: AuditLog, private_key: bytes, folder: Path, event_id: str | None = None) -> list[Path]:
+    """Write the pictures of all events, or of one, into `folder`; the files."""
+    written = []
+    for entry in audit.entries():
+        facts = entry.facts
+        of = str(facts.get("of"))
+        if facts.get("kind") != "picture" or (event_id is not None and of != event_id):
+            continue
+        box = audit.picture(of)
+        if box is None or not of.isalnum():
+            raise AuditChainError(f"The picture of entry {entry.seq} is missing.", TELL)
+        picture = open_box(box, of.encode(), private_key)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(folder / f"{of}.jpg", picture)
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be written ({error.strerror}).", "Choose another place.") from None
+        written.append(folder / f"{of}.jpg")
+    return written

@@ -1,0 +1,199 @@
+"""A live page for whoever sets the terminal up: video, last events, health. Read-only, on this machine unless told otherwise.
+
+The recognition loop only swaps a reference: pictures are drawn and encoded in the server's threads, and only while somebody
+watches. Whoever is slow misses frames; whoever is gone is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any
+
+import cv2
+import numpy as np
+
+from edge.events.event import SCHEMA, Event, strict_json
+from edge.monitor.annotate import View
+from edge.monitor.http_server import Handler, Server
+
+EVENTS = 50
+STREAMS = 4
+STREAM_FPS = 10
+REPEAT_SECONDS = 1.0
+"""A still picture is sent again after this time, so that a client that is gone is noticed."""
+STALE_SECONDS = 3.0
+"""Without a frame for so long the camera is called lost, unless `health` knows better."""
+WIDTH = 1280
+JPEG_QUALITY = 80
+
+PAGE = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/app.js": ("app.js", "text/javascript; charset=utf-8"),
+    "/style.css": ("style.css", "text/css; charset=utf-8"),
+}
+
+log = logging.getLogger(__name__)
+
+
+class Preview:
+    """Serves the page at `address` between start() and close(). It is a sink for events, too.
+
+    `health` is asked by the server's threads. What it returns is added to, or replaces, what the preview knows itself:
+    camera_up, camera, error, kit, strangers, fps, frame_age_seconds, frames, counters (a mapping of names to numbers).
+    """
+
+    def __init__(self, address: str, health: Callable[[], Mapping[str, Any]] = dict) -> None:
+        self._health = health
+        self._view: View | None = None
+        self._events: tuple[Event, ...] = ()
+        self._frames, self._published, self._fps = 0, 0.0, 0.0
+        self._encoding = threading.Lock()
+        self._encoded: tuple[View | None, bytes] = (None, b"")
+        self._closing = threading.Event()
+        self._streams, self._counting = 0, threading.Lock()
+        self._page = {path: (files("edge").joinpath("page", name).read_bytes(), kind) for path, (name, kind) in PAGE.items()}
+        self._server = Server("preview", address, _Handler, self)
+        if not self._server.is_local:
+            log.warning("the preview at %s can be watched by everybody who reaches this machine", self.url)
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def start(self) -> Preview:
+        self._server.start()
+        return self
+
+    def close(self) -> None:
+        """End at once, also with clients in the middle of a stream."""
+        self._closing.set()
+        self._server.close()
+
+    def __enter__(self) -> Preview:
+        return self.start()
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    def publish(self, view: View) -> None:
+        """Show `view`. Called for each frame: costs microseconds, whoever watches."""
+        now = time.monotonic()
+        if self._frames:
+            seconds = max(now - self._published, 1e-3)
+            self._fps += (1 / seconds - self._fps) * min(1.0, seconds)  # a mean over about a second
+        self._view, self._published = view, now
+        self._frames += 1
+
+    def __call__(self, event: Event) -> None:
+        self._events = (event, *self._events[: EVENTS - 1])  # swapped, not changed: readers need no lock
+
+    def page(self, path: str) -> tuple[bytes, str] | None:
+        """The body and type at a path, where it is not a picture."""
+        if path == "/events.json":
+            events = ",".join(event.to_json() for event in self._events)
+            return f'{{"schema": {SCHEMA}, "events": [{events}]}}'.encode(), "application/json"
+        if path == "/health.json":
+            return strict_json(self.health()).encode(), "application/json"
+        return self._page.get(path)
+
+    def health(self) -> dict[str, Any]:
+        age = time.monotonic() - self._published if self._frames else None
+        known = {
+            "schema": SCHEMA,
+            "camera_up": age is not None and age < STALE_SECONDS,
+            "camera": "",
+            "error": "",
+            "kit": "",
+            "strangers": "",
+            "fps": round(self._fps, 1),
+            "frame_age_seconds": None if age is None else round(age, 3),
+            "frames": self._frames,
+            "streams": self._streams,
+            "counters": {},
+        }
+        try:
+            return known | dict(self._health())
+        except Exception:
+            log.exception("the terminal's health is not known")
+            return known | {"camera_up": False, "error": "The terminal's health is not known."}
+
+    def jpeg(self) -> tuple[View | None, bytes]:
+        """The newest view and its picture, encoded once for all who watch."""
+        with self._encoding:
+            view = self._view
+            if view is not None and view is not self._encoded[0]:
+                image = view.drawn()
+                if image.shape[1] > WIDTH:
+                    size = (WIDTH, max(1, round(image.shape[0] * WIDTH / image.shape[1])))
+                    image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+                _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
+                self._encoded = view, data.tobytes()
+            return self._encoded
+
+    def stream(self, write: Callable[[bytes], object]) -> None:
+        """Parts of a multipart stream, newest picture only, until the client or the preview ends."""
+        shown: View | None = None
+        sent = 0.0
+        write(b"--frame\r\n")
+        while not self._closing.is_set():
+            begun = time.monotonic()
+            if self._view is not shown or begun - sent >= REPEAT_SECONDS:
+                shown, data = self.jpeg()
+                head = f"Content-Type: image/jpeg\r\nContent-Length: {len(data)}\r\n\r\n"
+                # The next boundary is sent along: browsers show a part when they see its end.
+                write(head.encode() + data + b"\r\n--frame\r\n")
+                sent = begun
+            self._closing.wait(max(0.0, 1 / STREAM_FPS - (time.monotonic() - begun)))
+
+    def may_stream(self) -> bool:
+        with self._counting:
+            allowed = self._streams < STREAMS
+            self._streams += allowed
+            return allowed
+
+    def stream_ended(self) -> None:
+        with self._counting:
+            self._streams -= 1
+
+
+class _Handler(Handler):
+    def setup(self) -> None:
+        # A small buffer: what waits in it is already old.
+        self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
+        super().setup()
+
+    def get(self, path: str) -> None:
+        preview: Preview = self.server.site
+        if path == "/stream.mjpg":
+            self._stream(preview)
+        elif path == "/frame.jpg":
+            view, data = preview.jpeg()
+            if view is None:
+                self.answer(b"There is no frame yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+            else:
+                self.answer(data, "image/jpeg")
+        elif path == "/favicon.ico":
+            self.answer(b"", status=HTTPStatus.NO_CONTENT)
+        elif (page := preview.page(path)) is not None:
+            self.answer(*page)
+        else:
+            self.nothing_here()
+
+    def _stream(self, preview: Preview) -> None:
+        if preview.jpeg()[0] is None:
+            self.answer(b"There is no frame yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+        elif not preview.may_stream():
+            self.answer(b"Too many are watching.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+        else:
+            try:
+                self.head(HTTPStatus.OK, "multipart/x-mixed-replace; boundary=frame", {})
+                if self.command == "GET":
+                    preview.stream(self.wfile.write)
+            finally:
+                preview.stream_ended()

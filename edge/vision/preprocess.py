@@ -1,0 +1,220 @@
+"""How a face image becomes a vector: the one definition that training, the exported graph and the device share.
+
+    grey frame and five landmarks  ->  canonical crop, uint8 (H, W)  ->  pixels | gradient | both  ->  a vector of unit length
+
+A face is turned, scaled and moved by one similarity until its landmarks lie where every face has them: forehead to chin.
+Embedding models, which may take the place of these features (trainer.features.network), were trained on faces in another place.
+
+`pixels` is the crop averaged over square cells. `gradient` is the direction of the grey-level slope, which hardly changes
+with the light: blur and Sobel, the slope divided by its own length, its positive part along eight directions, squared,
+averaged over cells. `both` stacks the two at equal weight. Each step is an operator of ONNX (Pad, Conv, Relu, AveragePool...),
+so that export/graph.py can put the same arithmetic into the graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from edge.errors import ParameterError
+from edge.kit.manifest import ALIGNMENT, ARCFACE_ALIGNMENT
+
+Kind = Literal["pixels", "gradient", "both"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+DIRECTIONS = 8
+CHUNK = 256  # images turned into features at once: bounds memory, changes nothing
+SIZE = (80, 64)  # height and width of a canonical crop, unless another is asked for
+# Where a crop shows the eyes, the nose and the corners of the mouth: x from its middle, y from its top, both in parts of its
+# height. Ours has the shape of the mean ORL face; the other is that of ArcFace, which most embedding models since were trained
+# with, SFace too. To change one is to change its name: a kit must be used with the crops that it was trained on.
+LANDMARKS = np.array([[-0.168, 0.37], [0.168, 0.37], [0, 0.558], [-0.141, 0.695], [0.141, 0.695]])
+_ARCFACE = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
+PLACES = {ALIGNMENT: LANDMARKS, ARCFACE_ALIGNMENT: (_ARCFACE - (56, 0)) / 112}
+BLANK = 1e-6  # a vector shorter than this becomes zero, instead of noise blown up to unit length
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureSpec:
+    """What to compute from a crop. A model carries its spec, and the device refuses to guess."""
+
+    height: int
+    """Rows of the crop."""
+    width: int
+    """Columns of the crop."""
+    kind: str = "both"
+    """pixels, gradient or both."""
+    cell: int = 1
+    """Side of the square over which pixels are averaged."""
+    gradient_cell: int = 2
+    """Side of the square over which directions are averaged."""
+    blur: float = 0.5
+    """Standard deviation, in pixels, of the blur before the slope is taken."""
+    flat: float = 0.5
+    """Slope, in grey levels per two pixels, below which a direction fades out as noise."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ParameterError(f"features must be one of {', '.join(KINDS)}, not {self.kind!r}")
+        if min(self.cell, self.gradient_cell) < 1 or not (0 <= self.blur < np.inf and 0 < self.flat < np.inf):
+            raise ParameterError("a cell is at least 1 pixel wide, blur is 0 or more, flat more than 0")
+        if max(self.cell, self.gradient_cell) > min(self.height, self.width):
+            raise ParameterError(f"a {self.height}x{self.width} crop is smaller than one cell")
+
+    @classmethod
+    def for_crop(cls, height: int, width: int, kind: str = "both") -> FeatureSpec:
+        """Cells that suit a crop's size: about 20 pixel cells and 16 direction cells across the shorter side.
+
+        On aligned ORL faces finer ones recognised no better, and took twice the memory and time.
+        """
+        short = min(height, width)
+        return cls(
+            height=height,
+            width=width,
+            kind=kind,
+            cell=max(1, round(short / 20)),
+            gradient_cell=max(1, round(short / 16)),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """For headers and manifests."""
+        return asdict(self)
+
+    @property
+    def length(self) -> int:
+        """Entries of a feature vector."""
+        pixels = (self.height // self.cell) * (self.width // self.cell)
+        cells = (self.height // self.gradient_cell) * (self.width // self.gradient_cell)
+        return {"pixels": pixels, "gradient": DIRECTIONS * cells, "both": pixels + DIRECTIONS * cells}[self.kind]
+
+    @property
+    def slope_kernels(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The 1-D kernels of blur and Sobel in one: along the slope, and across it."""
+        radius = int(np.ceil(2.5 * self.blur))
+        x = np.arange(-radius, radius + 1)
+        gauss = np.exp(-0.5 * (x / self.blur) ** 2) if self.blur > 0 else np.ones(1)
+        gauss /= gauss.sum()
+        along = np.convolve(gauss, [-1.0, 0.0, 1.0])
+        across = np.convolve(gauss, [0.25, 0.5, 0.25])
+        return along.astype(np.float32), across.astype(np.float32)
+
+
+def direction_vectors() -> NDArray[np.float32]:
+    """(8, 2): the unit vectors (x, y) along which slopes are measured."""
+    angle = 2 * np.pi * np.arange(DIRECTIONS) / DIRECTIONS
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
+
+
+def features(crops: NDArray[np.uint8], spec: FeatureSpec) -> NDArray[np.float32]:
+    """(N, spec.length) unit rows from crops (N, H, W). A blank crop gives a zero row."""
+    if crops.ndim != 3 or crops.shape[1:] != (spec.height, spec.width):
+        raise ValueError(f"crops must be N x {spec.height} x {spec.width}, not {crops.shape}")
+    rows = np.empty((len(crops), spec.length), np.float32)
+    for start in range(0, len(crops), CHUNK):
+        some = crops[start : start + CHUNK].astype(np.float32)
+        parts = []
+        if spec.kind != "gradient":
+            parts.append(unit_rows(_average(some[:, None], spec.cell)))
+        if spec.kind != "pixels":
+            parts.append(unit_rows(_average(_directions(some, spec), spec.gradient_cell)))
+        rows[start : start + CHUNK] = unit_rows(np.hstack(parts))
+    return rows
+
+
+def resize_crop(image: NDArray[Any], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """A grey image at another (height, width)."""
+    height, width = image.shape
+    return _sample(image, np.array([[width / size[1], 0, 0], [0, height / size[0], 0]]), size)
+
+
+def align(
+    grey: NDArray[np.uint8], landmarks: NDArray[Any], size: tuple[int, int], alignment: str = ALIGNMENT
+) -> NDArray[np.uint8]:
+    """The canonical crop, (height, width), of the face with these landmarks (5, 2) in a grey frame."""
+    return _sample(grey, crop_to_frame(landmarks, size, alignment), size)
+
+
+def crop_to_frame(landmarks: NDArray[Any], size: tuple[int, int], alignment: str = ALIGNMENT) -> NDArray[np.float64]:
+    """(2, 3): where a point of the crop lies in the frame, by the similarity that brings PLACES nearest to `landmarks`.
+
+    With points as complex numbers it is z = a w + b: least squares in one line each, and a mirror image is impossible.
+    """
+    frame = np.asarray(landmarks, np.float64) @ (1, 1j)
+    crop = (PLACES[alignment] * size[0]) @ (1, 1j) + size[1] / 2
+    spread = crop - crop.mean()
+    a = np.vdot(spread, frame) / np.vdot(spread, spread)
+    b = frame.mean() - a * crop.mean()
+    return np.array([[a.real, -a.imag, b.real], [a.imag, a.real, b.imag]])
+
+
+def _sample(image: NDArray[Any], to_source: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """The picture of (height, width) whose point p shows the image at to_source (p, 1); pixel i reaches from i to i + 1.
+
+    By one warpAffine: unlike cv2.resize it gives the same bytes on every CPU. Shrinking blurs first, so that no detail falls
+    between the samples.
+    """
+    height, width = size
+    sigma = 0.4 * np.sqrt(np.maximum((to_source[:, :2] ** 2).sum(axis=0) - 1, 0))  # across, down
+    corners = to_source @ np.array([[0, width, 0, width], [0, 0, height, height], [1, 1, 1, 1]])
+    margin = np.ceil(3 * sigma.max()) + 2
+    last = np.array(image.shape[::-1]) - 1  # of the columns, of the rows
+    left, top = np.clip(corners.min(axis=1) - margin, 0, last).astype(int)
+    right, bottom = np.clip(corners.max(axis=1) + margin, 0, last).astype(int)
+    image = image[top : bottom + 1, left : right + 1]  # blurring a whole frame for one face would take longer than all else
+    if sigma.max() > 0:
+        image = cv2.GaussianBlur(
+            image,
+            (0, 0),
+            sigmaX=max(sigma[0], 1e-3),
+            sigmaY=max(sigma[1], 1e-3),
+            borderType=cv2.BORDER_REPLICATE,
+        )
+    centres = to_source.copy()
+    centres[:, 2] += to_source[:, :2] @ (0.5, 0.5) - 0.5 - (left, top)
+    return cv2.warpAffine(  # type: ignore[return-value]
+        image,
+        centres,
+        (width, height),
+        flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+        borderMode=cv2.BORDER_REPLICATE,
+    )
+
+
+def _directions(images: NDArray[np.float32], spec: FeatureSpec) -> NDArray[np.float32]:
+    """(N, 8, H, W): the positive part of the unit slope along each direction, squared, which sharpens it."""
+    along, across = spec.slope_kernels
+    radius = len(along) // 2
+    padded = np.pad(images, [(0, 0), (radius, radius), (radius, radius)], mode="edge")
+    slope_x = _filter(_filter(padded, along, 2), across, 1)
+    slope_y = _filter(_filter(padded, across, 2), along, 1)
+    length = np.sqrt(slope_x**2 + slope_y**2 + np.float32(spec.flat) ** 2)
+    slope_x /= length
+    slope_y /= length
+    return np.stack([np.maximum(x * slope_x + y * slope_y, 0) ** 2 for x, y in direction_vectors()], axis=1)
+
+
+def _filter(images: NDArray[np.float32], kernel: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
+    """Correlation along one axis, only where the kernel fits."""
+    windows = images.shape[axis] - len(kernel) + 1
+    shifted = (images.take(range(i, i + windows), axis=axis) for i in range(len(kernel)))
+    total = next(shifted) * kernel[0]
+    for weight, image in zip(kernel[1:], shifted, strict=True):
+        total += weight * image
+    return total
+
+
+def _average(channels: NDArray[np.float32], cell: int) -> NDArray[np.float32]:
+    """(N, ...) of (N, K, H, W): means over square cells, flattened; rows and columns that fill no cell are left out."""
+    n, k, height, width = channels.shape
+    h, w = height // cell, width // cell
+    cells = channels[:, :, : h * cell, : w * cell].reshape(n, k, h, cell, w, cell)
+    return cells.mean(axis=(3, 5)).reshape(n, -1)
+
+
+def unit_rows(rows: NDArray[Any]) -> NDArray[Any]:
+    """Each row brought to unit length; a blank one becomes zero."""
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.where(length > BLANK, rows / np.maximum(length, BLANK), 0).astype(rows.dtype)

@@ -1,0 +1,119 @@
+"""Writing a kit: the graph, what is known about it, the detector, licences, and a signature over all of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from edge.errors import UsageError
+from edge.keys import write_pair
+from edge.kit import format as kits
+from edge.kit import selftest
+from edge.kit.manifest import MAX_VERSION, Manifest, Thresholds
+from edge.vision.onnx_session import session
+from edge.vision.recognize import OUTPUTS
+from export.nodes import Precision
+from trainer.data.detector import LICENSE as DETECTOR_LICENSE
+from trainer.data.detector import MIT
+from trainer.features.network import SFACE, SFACE_LICENSE, Backbone
+from trainer.model import Model
+
+LICENSE = "recognizer.onnx and manifest.json were made by lclrr-edge.\n\n" + MIT.format(
+    copyright="Copyright (c) 2026 the lclrr-edge authors"
+)
+
+
+def bundle(
+    model: Model,
+    graph: bytes,
+    *,
+    coding: Any,
+    precision: Precision,
+    thresholds: Thresholds,
+    calibration: Mapping[str, Any],
+    detector: bytes | None,
+    private_key: bytes | None = None,
+    kit_version: int = 1,
+    series: str = "",
+) -> bytes:
+    """The bytes of a kit. The same arguments give the same bytes; with a `private_key` (PEM) it is signed.
+
+    On a device it replaces kits of the same `series` and a lower `kit_version` only.
+    """
+    if not 1 <= kit_version <= MAX_VERSION or not series.isprintable():
+        raise UsageError("A kit's version is a whole number from 1 on, and its series is plain text.")
+    parts = {kits.RECOGNIZER: graph, kits.LICENSE: _license(model).encode()}
+    if detector is not None:
+        parts |= {kits.DETECTOR: detector, kits.DETECTOR_LICENSE: DETECTOR_LICENSE.encode()}
+    manifest = Manifest(
+        labels=model.labels,
+        crop={"height": model.spec.height, "width": model.spec.width},
+        alignment=model.alignment,
+        features=model.spec.settings(),
+        coding=asdict(coding),
+        precision=precision,
+        thresholds=thresholds,
+        model={"sha256": fingerprint(model), "photos": model.fingerprint, "parts": list(model.parts or ())},
+        calibration=calibration,
+        versions={name: version(name) for name in ("lclrr-edge", "numpy", "onnx")},
+        parts={name: hashlib.sha256(part).hexdigest() for name, part in parts.items()},
+        kit_version=kit_version,
+        series=series,
+        selftest=_selftest(graph, (model.spec.height, model.spec.width)),
+    ).to_bytes()
+    parts[kits.MANIFEST] = manifest
+    if private_key is not None:
+        parts[kits.SIGNATURE] = sign(manifest, private_key)
+    return kits.pack(parts)
+
+
+def _selftest(graph: bytes, size: tuple[int, int]) -> dict[str, Any]:
+    run = session(graph, kits.RECOGNIZER, pack=False).run
+    return selftest.answers(lambda crops: dict(zip(OUTPUTS, run(OUTPUTS, {"crops": crops}), strict=True)), size)
+
+
+def _license(model: Model) -> str:
+    if not isinstance(model.spec, Backbone):
+        return LICENSE
+    another = f"the embedding model with the SHA-256 {model.spec.sha256}, under the terms of its makers"
+    return f"{LICENSE}\nrecognizer.onnx contains {SFACE_LICENSE if model.spec.sha256 == SFACE.sha256 else another}.\n"
+
+
+def fingerprint(model: Model) -> str:
+    """SHA-256 of all that the model computes with."""
+    header = {
+        "spec": model.spec.settings(),
+        "alignment": model.alignment,
+        "coding": asdict(model.coding),
+        "labels": model.labels,
+    }
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for array in (model.D, model.W, model.W_parts):
+        digest.update(str((array.dtype.str, array.shape)).encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def sign(manifest: bytes, private_key: bytes) -> bytes:
+    """An Ed25519 signature (64 bytes) with a private key (PEM)."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(private_key, password=None)
+    except (ValueError, TypeError):  # no key, or one behind a password
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise UsageError("The key to sign with is no Ed25519 private key.", "Make one with `edge-export keygen`.")
+    return key.sign(kits.signed_message(manifest))
+
+
+def write_keys(path: Path) -> Path:
+    """A new key pair: the private half at `path`, for the workstation alone, the public half beside it, for the devices."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return write_pair(path, Ed25519PrivateKey.generate(), "kits may be signed with")

@@ -1,0 +1,199 @@
+"""Graphs that ask for more than a recogniser needs are refused, whatever way the format offers to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from edge.errors import KitUnsafeError, UsageError
+from edge.kit import guard as onnx_guard
+from edge.kit.guard import DETECTOR_OPERATORS, RECOGNIZER_OPERATORS
+from trainer.data import detector
+
+FLOATS = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]) for name in ("x", "y")]
+
+
+def model(*nodes: Any, opset: int = 13, ir_version: int = 7) -> Any:
+    weights = numpy_helper.from_array(np.ones((3, 3), np.float32), "W")
+    nodes = nodes or (helper.make_node("MatMul", ["x", "W"], ["y"]),)
+    proto = helper.make_model(
+        helper.make_graph(list(nodes), "g", FLOATS[:1], FLOATS[1:], [weights]), opset_imports=[helper.make_opsetid("", opset)]
+    )
+    proto.ir_version = ir_version
+    return proto
+
+
+def check(proto: Any) -> None:
+    onnx_guard.check(proto if isinstance(proto, bytes) else proto.SerializeToString(), RECOGNIZER_OPERATORS, "recognizer.onnx")
+
+
+def test_a_plain_graph_passes() -> None:
+    check(model())
+
+
+def test_the_real_detector_passes() -> None:
+    try:
+        data = detector.yunet()
+    except UsageError as error:
+        pytest.skip(str(error))
+    onnx_guard.check(data, DETECTOR_OPERATORS, "detector.onnx")
+
+
+def external(proto: Any) -> None:
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="/etc/passwd")
+
+
+def external_without_saying_so(proto: Any) -> None:
+    proto.graph.initializer[0].external_data.add(key="location", value="/etc/passwd")
+
+
+def external_in_an_attribute(proto: Any) -> None:
+    tensor = numpy_helper.from_array(np.ones(3, np.float32), "t")
+    external_tensor = TensorProto()
+    external_tensor.CopyFrom(tensor)
+    external_tensor.data_location = TensorProto.EXTERNAL
+    proto.graph.node[0].attribute.append(helper.make_attribute("value", external_tensor))
+
+
+def unlisted(proto: Any) -> None:
+    proto.graph.node.append(helper.make_node("Loop", ["x"], ["z"]))
+
+
+def foreign(proto: Any) -> None:
+    proto.graph.node[0].domain = "com.microsoft"
+
+
+def foreign_set(proto: Any) -> None:
+    proto.opset_import.append(helper.make_opsetid("com.example", 1))
+
+
+def subgraph(proto: Any) -> None:
+    inner = helper.make_graph([helper.make_node("Loop", [], [])], "inner", [], [])
+    proto.graph.node[0].attribute.append(helper.make_attribute("body", inner))
+
+
+def subgraphs(proto: Any) -> None:
+    inner = helper.make_graph([], "inner", [], [])
+    proto.graph.node[0].attribute.append(helper.make_attribute("bodies", [inner]))
+
+
+def function(proto: Any) -> None:
+    body = [helper.make_node("Loop", ["a"], ["b"])]
+    proto.functions.append(helper.make_function("", "MatMul", ["a"], ["b"], body, [helper.make_opsetid("", 13)]))
+
+
+def sparse(proto: Any) -> None:
+    proto.graph.sparse_initializer.add()
+
+
+def training(proto: Any) -> None:
+    proto.training_info.add()
+
+
+def text(proto: Any) -> None:
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(["a"], dtype=object), "words"))
+
+
+def overloaded(proto: Any) -> None:
+    proto.graph.node[0].overload = "other"
+
+
+WAYS = [
+    (external, "outside the file"),
+    (external_without_saying_so, "outside the file"),
+    (external_in_an_attribute, "outside the file"),
+    (unlisted, "'Loop'"),
+    (foreign, "not standard"),
+    (foreign_set, "not standard"),
+    (subgraph, "subgraph"),
+    (subgraphs, "subgraph"),
+    (function, "functions"),
+    (sparse, "sparse"),
+    (training, "training"),
+    (text, "unexpected field"),
+    (overloaded, "unexpected field"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), WAYS)
+def test_more_than_plain_is_refused(change: Callable[[Any], None], words: str) -> None:
+    proto = model()
+    change(proto)
+    with pytest.raises(KitUnsafeError, match=words):
+        check(proto)
+
+
+@pytest.mark.parametrize(("change", "words"), WAYS)
+def test_what_a_parser_would_merge_is_seen(change: Callable[[Any], None], words: str) -> None:
+    """Two files one after the other are one model to a protobuf parser: the second must not slip through."""
+    proto = model()
+    change(proto)
+    with pytest.raises(KitUnsafeError, match=words):
+        check(model().SerializeToString() + proto.SerializeToString())
+
+
+def test_new_versions_are_refused() -> None:
+    with pytest.raises(KitUnsafeError, match="opset 18"):
+        check(model(opset=18))
+    with pytest.raises(KitUnsafeError, match="ir_version 9"):
+        check(model(ir_version=9))
+
+
+def test_the_runtime_s_own_format_is_refused() -> None:
+    """onnxruntime looks at bytes 4 to 8, and would read this file, a sound ONNX model too, in its own format."""
+    proto = model()
+    name = b"\x12\x08\x00\x00ORTM\x00\x00"  # the field producer_name, which may come first
+    data = name + proto.SerializeToString()
+    assert data[4:8] == b"ORTM"
+    onnx.load_model_from_string(data)
+    with pytest.raises(KitUnsafeError, match="not in the ONNX format"):
+        check(data)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x08\x07", b"\x00", b"\xff" * 40, b"\x0b\x0c", b"PK\x03\x04", b"\x3a\xff\xff\xff\xff\x0f"]
+)
+def test_what_is_no_graph_is_refused(data: bytes) -> None:
+    with pytest.raises(KitUnsafeError):
+        check(data)
+
+
+def test_a_field_number_that_wraps_around_is_refused() -> None:
+    """Tags have 32 bits. A parser that cuts longer ones would read this as the field `functions`."""
+    tag = (1 << 35) | (25 << 3) | 2
+    varint = bytes((tag >> (7 * i)) & 0x7F | (0x80 if i < 5 else 0) for i in range(6))
+    with pytest.raises(KitUnsafeError):
+        check(model().SerializeToString() + varint + b"\x00")
+
+
+def test_every_cut_is_refused_or_harmless() -> None:
+    data = model().SerializeToString()
+    for length in range(len(data)):
+        try:
+            check(data[:length])
+        except KitUnsafeError:
+            continue
+        onnx.load_model_from_string(data[:length])  # whatever passes can be read
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 10**6), st.integers(1, 255), st.sampled_from([change for change, _ in WAYS]))
+def test_damage_raises_nothing_else(at: int, flip: int, change: Callable[[Any], None]) -> None:
+    proto = model()
+    change(proto)
+    data = bytearray(proto.SerializeToString())
+    data[at % len(data)] ^= flip
+    try:
+        check(bytes(data))
+    except KitUnsafeError:
+        return

@@ -1,0 +1,144 @@
+"""One settings file, all sinks, real counterparts: each learns of the same visits, and a dead one costs the others nothing."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from edge.audit.crypto import write_keys
+from edge.audit.log import AuditLog
+from edge.audit.report import unseal
+from edge.events.event import notice
+from tests.edge.cli.test_recognize import command, environment
+from tests.edge.events.test_event import NOON
+from tests.edge.sinks.test_webhook import SECRET, Server
+from tests.fakes.mqtt_broker import Broker, listening
+from tests.fixtures import orl_door
+from tests.fixtures.orl_door import GUEST, STRANGER, frames, nobody
+
+EVENT = "lclrr-edge/north/event"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    (tmp_path / "broker").mkdir()
+    broker = Broker(tmp_path / "broker")
+    broker.start()
+    yield broker
+    broker.stop(kill=True)
+
+
+def settings(folder: Path, mqtt_port: int, webhook_port: int) -> Path:
+    (folder / "door.kit").write_bytes(orl_door.kit())
+    orl_door.video(folder / "visits.avi", frames(GUEST, 8), nobody(12), frames(STRANGER, 8), nobody(12))
+    (folder / "secret").write_text(SECRET)
+    write_keys(folder / "key.pem")
+    opener = folder / "open.sh"
+    opener.write_text('#!/bin/sh\ncat >> "$(dirname "$0")/opened"\n')
+    opener.chmod(0o755)
+    file = folder / "settings.toml"
+    file.write_text(
+        f"""
+[kit]
+path = "door.kit"
+[camera]
+source = "{folder}/visits.avi"
+[events]
+json_lines = true
+on_grant = "{opener}"
+[audit]
+path = "audit.db"
+picture_key = "key.pem.pub"
+[mqtt]
+host = "127.0.0.1"
+port = {mqtt_port}
+terminal = "north"
+user = "terminal"
+password_file = "broker/password"
+ca_file = "broker/ca.pem"
+names = true
+[webhook]
+url = "http://127.0.0.1:{webhook_port}/"
+secret_file = "secret"
+"""
+    )
+    return file
+
+
+def recognize(file: Path) -> list[str]:
+    """The ids of the events on stdout."""
+    run = subprocess.run(
+        command("recognize", "--settings", file), capture_output=True, text=True, env=environment(), timeout=120
+    )
+    assert run.returncode == 0, run.stderr
+    assert "Traceback" not in run.stderr
+    events = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [(event["kind"], event["outcome"], event["label"]) for event in events] == [
+        ("start", None, None),
+        ("decision", "granted", GUEST),
+        ("decision", "denied", None),
+        ("stop", None, None),
+    ]
+    return [event["event_id"] for event in events]
+
+
+def logged(folder: Path) -> list[str]:
+    with closing(AuditLog(folder / "audit.db", read_only=True)) as log:
+        log.verify()
+        return [entry.facts["event_id"] for entry in log.entries() if "event_id" in entry.facts]
+
+
+def test_all_learn_of_the_same_visits(broker: Broker, tmp_path: Path) -> None:
+    with closing(Server()) as server, listening(broker, EVENT) as ear:
+        told = recognize(settings(tmp_path, broker.port, server.port))
+        heard = [json.loads(ear.next(EVENT)) for _ in told]
+        posted = [json.loads(body) for _, _, body in server.got]
+    assert [facts["event_id"] for facts in heard] == told
+    assert [facts["event_id"] for facts in posted] == told
+    assert logged(tmp_path) == told
+    assert [facts["label"] for facts in heard][1] == GUEST
+    assert [facts["label"] for facts in posted] == [None] * 4
+    assert json.loads((tmp_path / "opened").read_text())["event_id"] == told[1]
+    with closing(AuditLog(tmp_path / "audit.db", read_only=True)) as log:
+        pictures = unseal(log, (tmp_path / "key.pem").read_bytes(), tmp_path / "pictures")
+    assert tmp_path / "pictures" / f"{told[1]}.jpg" in pictures
+
+
+def test_dead_counterparts_cost_the_others_nothing(tmp_path: Path) -> None:
+    (tmp_path / "broker").mkdir()
+    nobody_there = Broker(tmp_path / "broker")
+    told = recognize(settings(tmp_path, nobody_there.port, nobody_there.port))
+    assert logged(tmp_path) == told
+    assert json.loads((tmp_path / "opened").read_text())["event_id"] == told[1]
+
+
+def test_what_cannot_be_logged_opens_nothing(tmp_path: Path) -> None:
+    (tmp_path / "broker").mkdir()
+    nobody_there = Broker(tmp_path / "broker")
+    file = settings(tmp_path, nobody_there.port, nobody_there.port)
+    limit = 1 << 15
+    with closing(AuditLog(tmp_path / "audit.db")) as held:  # so that the write-ahead file stays as large as it is
+        while (tmp_path / "audit.db-wal").stat().st_size <= limit:
+            held.append(notice("start", now=1, utc=NOON))
+        before = held.verify().entries
+        run = subprocess.run(
+            command("recognize", "--settings", file),
+            capture_output=True,
+            text=True,
+            env=environment(),
+            timeout=120,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),  # no file may grow beyond
+        )
+        assert held.verify().entries == before
+    assert run.returncode == 0
+    assert "the audit log was not written" in run.stderr
+    events = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [(event["outcome"], event["reason"]) for event in events if event["label"] == GUEST] == [("denied", "not logged")]
+    assert not any(event["outcome"] == "granted" for event in events)
+    assert not (tmp_path / "opened").exists()

@@ -1,0 +1,109 @@
+"""The canonical crop shows every face in the same place, however it stood in the frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge.vision.preprocess import LANDMARKS, SIZE, align, crop_to_frame, resize_crop
+
+
+def template(size: tuple[int, int] = SIZE) -> np.ndarray:
+    """Where the landmarks lie in a crop."""
+    return LANDMARKS * size[0] + (size[1] / 2, 0)
+
+
+def scene(height: int = 240, width: int = 320, seed: int = 0) -> np.ndarray:
+    rough = np.random.default_rng(seed).integers(0, 256, (height, width), dtype=np.uint8)
+    smooth = cv2.GaussianBlur(rough, (0, 0), 6).astype(np.float32)
+    return cv2.normalize(smooth, None, 0, 255, cv2.NORM_MINMAX).astype(np.uint8)  # type: ignore[call-overload]
+
+
+def moved(points: np.ndarray, degrees: float, scale: float, x: float, y: float) -> np.ndarray:
+    a = scale * np.exp(1j * np.radians(degrees))
+    z = a * (points @ (1, 1j)) + x + 1j * y
+    return np.stack([z.real, z.imag], axis=1)
+
+
+@pytest.mark.parametrize("size", [SIZE, (112, 92), (24, 40)])
+def test_a_face_that_is_in_place_stays_as_it_is(size: tuple[int, int]) -> None:
+    picture = scene(*size)
+    np.testing.assert_array_equal(align(picture, template(size), size), picture)
+
+
+def test_a_face_elsewhere_is_cut_out() -> None:
+    frame = scene()
+    np.testing.assert_array_equal(align(frame, template() + np.array([100, 50]), SIZE), frame[50:130, 100:164])
+
+
+def test_twice_the_size_is_a_smaller_picture() -> None:
+    frame = scene()
+    crop = align(frame, 2 * template() + (60, 40), SIZE)
+    np.testing.assert_allclose(crop, resize_crop(frame[40:200, 60:188], SIZE), atol=4)
+
+
+@settings(max_examples=60)
+@given(st.floats(-180, 180), st.floats(0.2, 5), st.floats(-500, 500), st.floats(-500, 500), st.sampled_from([SIZE, (30, 60)]))
+def test_the_similarity_is_found(degrees: float, scale: float, x: float, y: float, size: tuple[int, int]) -> None:
+    points = moved(template(size), degrees, scale, x, y)
+    to_frame = crop_to_frame(points, size)
+    np.testing.assert_allclose(template(size) @ to_frame[:, :2].T + to_frame[:, 2], points, atol=1e-6)
+    assert np.linalg.det(to_frame[:, :2]) == pytest.approx(scale**2), "no mirror image"
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6))
+def test_it_is_the_nearest_similarity(seed: int) -> None:
+    """Least squares: no small step of the four numbers comes nearer to the landmarks."""
+    rng = np.random.default_rng(seed)
+    points = moved(template(), 12, 1.7, 40, 60) + rng.normal(0, 4, (5, 2))
+
+    def miss(to_frame: np.ndarray) -> float:
+        return float(np.sum((template() @ to_frame[:, :2].T + to_frame[:, 2] - points) ** 2))
+
+    best = crop_to_frame(points, SIZE)
+    turn = np.array([[0.0, -1, 0], [1, 0, 0]])
+    grow = np.array([[1.0, 0, 0], [0, 1, 0]])
+    for step in (turn, grow, np.eye(2, 3, 2), np.roll(np.eye(2, 3, 2), 1, axis=0)):
+        for sign in (-1e-3, 1e-3):
+            assert miss(best + sign * step) >= miss(best)
+
+
+@pytest.mark.parametrize(("degrees", "scale"), [(0, 1.0), (25, 1.0), (-40, 1.6), (10, 3.0), (90, 1.3)])
+def test_a_turned_and_enlarged_face_gives_the_same_crop(degrees: float, scale: float) -> None:
+    crop = scene(*SIZE, seed=3)
+    a = scale * np.exp(1j * np.radians(degrees))
+    middle = np.array([300, 300]) - moved(np.array([[SIZE[1] / 2, SIZE[0] / 2]]), degrees, scale, 0, 0)[0]
+    forward = np.array([[a.real, -a.imag, middle[0]], [a.imag, a.real, middle[1]]])
+    forward[:, 2] += forward[:, :2] @ (0.5, 0.5) - 0.5  # warpAffine counts from the middle of a pixel
+    frame: Any = cv2.warpAffine(crop, forward, (600, 600), borderMode=cv2.BORDER_REPLICATE)
+    found = align(frame, moved(template(), degrees, scale, *middle), SIZE)
+    difference = np.abs(found.astype(int) - crop)[4:-4, 4:-4]
+    assert difference.mean() < 2
+    assert difference.max() < 20
+
+
+def test_only_the_neighbourhood_of_the_face_is_worked_on() -> None:
+    """What lies far away changes nothing: neither does it matter, nor does it take time."""
+    frame = scene(600, 800)
+    points = moved(template(), 10, 2.5, 200, 150)
+    other = frame.copy()
+    other[:, 500:] = 0
+    other[480:] = 0
+    np.testing.assert_array_equal(align(frame, points, SIZE), align(other, points, SIZE))
+
+
+@pytest.mark.parametrize("at", [(-1000, 0), (0, 5000), (-60, -60), (310, 230)])
+def test_a_face_outside_the_frame_is_no_crash(at: tuple[int, int]) -> None:
+    crop = align(scene(), template() + at, SIZE)
+    assert crop.shape == SIZE
+    assert crop.dtype == np.uint8
+
+
+def test_landmarks_in_one_point_give_a_blank_crop() -> None:
+    assert np.ptp(align(scene(), np.full((5, 2), 50.0), SIZE)) == 0

@@ -1,0 +1,190 @@
+"""Faces are found where they are, at every size that was asked for, by YuNet; or by Haar, or there is a sentence."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from edge.errors import DetectorMissingError, KitError, ParameterError
+from edge.vision import detect
+from edge.vision.detect import Detector, HaarDetector
+from tests.fixtures.portraits import finder, in_a_room, orl, yunet
+from trainer.data import detector
+
+
+def test_every_portrait_has_one_face_with_its_parts_in_place() -> None:
+    for photo in orl():
+        (face,) = finder().detect(photo, detect.photo_min_face(photo))
+        left, top, right, bottom = face.box_xyxy
+        x, y = face.landmarks.T
+        assert (x > left).all()
+        assert (x < right).all()
+        assert (y > top).all()
+        assert (y < bottom).all()
+        assert x[0] < x[2] < x[1], "the nose is between the eyes"
+        assert x[3] < x[4]
+        assert max(y[:2]) < y[2] < min(y[3:])
+        assert 0.6 <= face.score <= 1
+
+
+def test_it_sees_what_opencv_sees(tmp_path: Path) -> None:
+    """The decoding of YuNet's outputs, against the one in OpenCV."""
+    yunet()  # or skip
+    (tmp_path / "yunet.onnx").write_bytes(detector.original())
+    for photo in orl(40):
+        height, width = photo.shape[:2]
+        theirs = cv2.FaceDetectorYN.create(str(tmp_path / "yunet.onnx"), "", (width, height), 0.6).detect(photo)[1]
+        rows = finder()._faces(photo, np.ones(2))
+        level = rows[rows[:, 14] >= rows[:, 14].max() - 1e-4]  # ours are rounded, so that two may be level
+        best = level[np.abs(level[:, :2] - theirs[0, :2]).sum(axis=1).argmin()]
+        np.testing.assert_allclose(best[:2], theirs[0, :2], atol=0.13)
+        np.testing.assert_allclose(best[2:4] - best[:2], theirs[0, 2:4], atol=0.13)
+        np.testing.assert_allclose(best[4:], theirs[0, 4:], atol=0.13)
+
+
+@pytest.mark.parametrize("min_face", [30, 40, 80, 160])
+def test_the_smallest_face_asked_for_is_found(min_face: int) -> None:
+    # The head of an ORL portrait takes about 0.78 of its width.
+    frames = [in_a_room(photo, width=round(min_face / 0.78)) for photo in orl(20)]
+    found = [finder(min_face).detect(frame) for frame in frames]
+    assert np.mean([len(faces) == 1 for faces in found]) >= 0.95
+    for faces in found:
+        for face in faces:
+            assert face.width == pytest.approx(min_face, rel=0.3)
+
+
+@pytest.mark.parametrize("width", [100, 200, 380])
+def test_a_face_is_where_it_is_at_every_scale(width: int) -> None:
+    """Landmarks in a frame are those of the portrait, moved and enlarged: also where the frame is shrunk to look at it."""
+    for photo in orl(40):
+        (portrait,) = finder().detect(photo)
+        (face,) = finder(60).detect(in_a_room(photo, width=width, at=(120, 10)))
+        wanted = portrait.landmarks * width / photo.shape[1] + (120, 10)
+        eyes = np.hypot(*(wanted[1] - wanted[0]))
+        assert np.hypot(*(face.landmarks - wanted).T).mean() < 0.15 * eyes
+
+
+def test_a_portrait_larger_than_yunet_can_see_is_found() -> None:
+    for photo in orl(80):
+        large: Any = cv2.resize(photo, None, fx=15, fy=15, interpolation=cv2.INTER_CUBIC)
+        (face,) = finder().detect(large, 80)
+        assert face.width > 800
+
+
+@pytest.mark.parametrize("degrees", [-20, -10, 10, 20])
+def test_landmarks_follow_a_tilt(degrees: int) -> None:
+    """Which they do not without the second look: there they follow by a sixth."""
+    followed = []
+    for photo in orl(20):
+        height, width = photo.shape[:2]
+        turn = cv2.getRotationMatrix2D((width / 2, height / 2), -degrees, 1)
+        turn[:, 2] += 40
+        tilted: Any = cv2.warpAffine(photo, turn, (width + 80, height + 80), borderMode=cv2.BORDER_REPLICATE)
+        angles = []
+        for image in (photo, tilted):
+            eyes = finder().detect(image)[0].landmarks
+            angles.append(np.degrees(np.arctan2(*(eyes[1] - eyes[0])[::-1])))
+        followed.append((angles[1] - angles[0]) / degrees)
+    assert 0.6 < np.median(followed) < 1.2
+
+
+def test_two_people_are_two_faces_and_the_larger_comes_first() -> None:
+    frame = in_a_room(orl()[0], width=120, at=(40, 60))
+    frame[100:324, 300:484] = cv2.resize(orl()[30], (184, 224))
+    large, small = finder(80).detect(frame)
+    assert large.box_xyxy[0] > 290
+    assert small.box_xyxy[2] < 170
+    assert large.area > small.area
+
+
+@pytest.mark.parametrize("shape", [(480, 640), (33, 2000), (1, 1), (20, 30)])
+def test_where_nobody_is_nobody_is_found(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 256, (*shape, 3), dtype=np.uint8)
+    for image in (noise, np.zeros_like(noise), np.full_like(noise, 255)):
+        assert finder().detect(image) == []
+
+
+def test_a_face_at_the_border_is_found() -> None:
+    frame = in_a_room(orl()[0], width=160, at=(480, 0))
+    (face,) = finder(80).detect(frame[:, :620])
+    assert face.landmarks[:, 0].min() > 480
+
+
+def test_layout_in_memory_does_not_matter() -> None:
+    frame = in_a_room(orl()[0], width=160)
+    (face,) = finder(80).detect(frame)
+    view = np.asfortranarray(np.dstack([frame, frame]))[:, :, :3]
+    assert finder(80).detect(view)[0].box_xyxy == face.box_xyxy
+
+
+@pytest.mark.parametrize(
+    "image",
+    [np.zeros((9, 9), np.uint8), np.zeros((9, 9, 4), np.uint8), np.zeros((9, 9, 3)), np.zeros((0, 9, 3), np.uint8)],
+)
+def test_other_images_are_refused(image: np.ndarray) -> None:
+    for found in (finder(), HaarDetector(cascade=Cascade())):
+        with pytest.raises(ValueError, match="uint8, H x W x 3"):
+            found.detect(image)
+
+
+def test_a_face_too_small_to_be_one_cannot_be_asked_for() -> None:
+    with pytest.raises(ParameterError, match="at least 10 pixels"):
+        Detector(yunet(), min_face=9)
+    with pytest.raises(ParameterError):
+        finder().detect(orl()[0], 3)
+
+
+def test_threads_share_a_detector() -> None:
+    frames = [in_a_room(photo, width=120, at=(40 * i, 50)) for i, photo in enumerate(orl(50))]
+    alone = [finder(80).detect(frame)[0].box_xyxy for frame in frames]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda frame: finder(80).detect(frame)[0].box_xyxy, frames * 4))
+    assert together == alone * 4
+
+
+def test_a_detector_of_another_kind_is_refused() -> None:
+    yunet()  # or skip
+    with pytest.raises(KitError, match="Build the kit again"):
+        Detector(detector.original())  # of a fixed size
+
+
+class Cascade:
+    """OpenCV 5 has no cascades: this one sees two boxes, one of them twice."""
+
+    def detectMultiScale(self, grey: np.ndarray, **options: object) -> np.ndarray:  # noqa: N802  as OpenCV spells it
+        assert grey.ndim == 2
+        return np.array([[10, 20, 100, 100], [200, 20, 120, 120], [12, 21, 98, 98]])
+
+
+def test_without_a_detector_haar_serves_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    haar = HaarDetector(cascade=Cascade())
+    assert "Haar" in caplog.text
+    large, small = haar.detect(np.zeros((240, 400, 3), np.uint8))
+    assert (large.box_xyxy, small.box_xyxy) == ((200, 20, 320, 140), (10, 20, 110, 120))
+    x, y = large.landmarks.T
+    assert 200 < x[0] < x[2] < x[1] < 320
+    assert 20 < y[0] < y[2] < y[3] < 140
+
+
+def test_haar_sees_nobody() -> None:
+    haar = HaarDetector(cascade=SimpleNamespace(detectMultiScale=lambda grey, **options: ()))
+    assert haar.detect(np.zeros((240, 400, 3), np.uint8)) == []
+
+
+def test_without_any_detector_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(cv2, "CascadeClassifier", raising=False)
+    with pytest.raises(DetectorMissingError, match="--detector yunet") as caught:
+        detect.finder(None)
+    assert caught.value.exit_code == 32
+
+
+def test_the_pair_further_left_comes_first() -> None:
+    points = np.array([[5, 0], [1, 0], [3, 2], [1, 4], [5, 4]], np.float32)
+    np.testing.assert_array_equal(detect._in_order(points), [[1, 0], [5, 0], [3, 2], [1, 4], [5, 4]])

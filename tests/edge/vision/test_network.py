@@ -1,0 +1,134 @@
+"""SFace itself, in front of the dictionary: from photographs to a kit to the faces in a frame."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from edge.cli.main import app
+from edge.errors import KitDamagedError, UsageError
+from edge.kit import format as kits
+from edge.kit.manifest import ARCFACE_ALIGNMENT, Thresholds
+from edge.vision.detect import Face
+from edge.vision.preprocess import PLACES, FeatureSpec, align
+from edge.vision.recognize import Recognizer
+from export import graph
+from export.graph import Factors
+from export.pack import bundle
+from export.verify import verify
+from tests.fixtures import orl_door
+from tests.fixtures.portraits import find_orl, finder, people, yunet
+from trainer.data import gallery
+from trainer.features.network import SFACE, SIDE, Backbone, chosen, prepared
+from trainer.model import Model, fit
+
+SIZE = (SIDE, SIDE)
+
+
+@cache
+def sface() -> Backbone:
+    try:
+        found = chosen("sface")
+    except UsageError as error:
+        pytest.skip(str(error))
+    assert isinstance(found, Backbone)
+    return found
+
+
+@cache
+def model() -> Model:
+    """Of photographs of eight people, with the threshold that was measured on strangers."""
+    find_orl()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, photos in people().items():
+            (Path(folder) / name).mkdir()
+            for i, photo in enumerate(photos[: orl_door.PHOTOS]):
+                cv2.imwrite(f"{folder}/{name}/{i}.png", photo)
+        found = gallery.load(folder, cropped=False, size=SIZE, finder=finder(), alignment=ARCFACE_ALIGNMENT)
+    together = replace(sface(), beside=FeatureSpec.for_crop(*SIZE))
+    return fit(found, together, {"atoms_per_class": 4, "coding": "l21", "eta": 3e-2}, fpir=0.05)
+
+
+@cache
+def kit() -> bytes:
+    trained = model()
+    assert trained.rejection is not None
+    return bundle(
+        trained,
+        graph.build(Factors.of(trained), trained.spec, trained.coding),
+        coding=trained.coding,
+        precision="fp32",
+        thresholds=Thresholds(confidence=trained.rejection.confidence, residual=1.0, provisional=True),
+        calibration={},
+        detector=yunet(),
+    )
+
+
+def test_faces_in_a_frame_are_recognised_and_strangers_are_not() -> None:
+    recognizer = Recognizer(kits.parse(kit()))
+    for name in (orl_door.GUEST, orl_door.OTHER):
+        found = [recognizer.recognize(frame) for frame in orl_door.frames(name, 4)]
+        assert [[one.label for one in faces] for faces in found] == [[name]] * 4
+    strangers = [one for frame in orl_door.frames(orl_door.STRANGER, 4) for one in recognizer.recognize(frame)]
+    assert [one.label for one in strangers] == [None] * 4
+    both = recognizer.recognize(orl_door.together(orl_door.GUEST, orl_door.OTHER, 1)[0])
+    assert {one.label for one in both} == {orl_door.GUEST, orl_door.OTHER}
+
+
+def test_the_kit_computes_what_the_published_file_computes() -> None:
+    parsed = kits.parse(kit())
+    assert [parity.crops for parity in verify(parsed, model=model())] == ["random", "training", "training, unfolded"]
+    assert parsed.manifest.features["sha256"] == SFACE.sha256
+    assert parsed.manifest.alignment == ARCFACE_ALIGNMENT
+    assert "SFace" in parsed.licenses[kits.LICENSE]
+
+
+def test_the_command_recognises_a_photo(tmp_path: Path) -> None:
+    (tmp_path / "door.kit").write_bytes(kit())
+    cv2.imwrite(str(tmp_path / "frame.png"), orl_door.frames(orl_door.GUEST, 1)[0])
+    arguments = ["image", str(tmp_path / "frame.png"), "--kit", str(tmp_path / "door.kit")]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert json.loads(done.stdout)["label"] == orl_door.GUEST
+
+
+def test_a_byte_of_its_weights_that_changed_is_noticed() -> None:
+    weights = max((t.raw_data for t in prepared(sface().model).graph.initializer), key=len)
+    data = bytearray(kit())
+    data[bytes(data).index(weights) + 1_000_000] ^= 0x10
+    with pytest.raises(KitDamagedError):
+        kits.parse(bytes(data))
+
+
+def test_crops_are_those_that_it_was_trained_on(tmp_path: Path) -> None:
+    """OpenCV's own alignment for SFace, and its own features, against ours."""
+    if not hasattr(cv2, "FaceRecognizerSF"):
+        pytest.skip("this OpenCV has no FaceRecognizerSF")
+    (tmp_path / "sface.onnx").write_bytes(sface().model)
+    theirs = cv2.FaceRecognizerSF.create(str(tmp_path / "sface.onnx"), "")
+    for frame in orl_door.frames(orl_door.GUEST, 3):
+        (face,) = finder().detect(frame)
+        row = np.concatenate([face.box_xyxy, face.landmarks.ravel(), [face.score]]).astype(np.float32)
+        wanted = theirs.alignCrop(frame, row)
+        grey: Any = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
+        ours = align(grey, face.landmarks, SIZE, ARCFACE_ALIGNMENT)
+        difference = ours.astype(float) - cv2.cvtColor(wanted, cv2.COLOR_BGR2GRAY)
+        assert np.abs(difference).mean() < 4  # theirs shrinks without a blur
+        vector = theirs.feature(wanted)[0]
+        assert sface().vectors(ours[None])[0] @ (vector / np.linalg.norm(vector)) > 0.95
+
+
+def test_a_face_that_is_in_place_stays_there() -> None:
+    frame = np.random.default_rng(0).integers(0, 256, SIZE, np.uint8)
+    landmarks = (PLACES[ARCFACE_ALIGNMENT] * SIDE + (SIDE / 2, 0)).astype(np.float32)
+    face = Face(box_xyxy=(0, 0, SIDE, SIDE), landmarks=landmarks, score=1.0)
+    recognizer = Recognizer(kits.parse(kit()))
+    assert np.abs(recognizer.crop(frame, face).astype(int) - frame).max() <= 1

@@ -1,0 +1,159 @@
+"""What is not good enough is refused with its reason; what people wear and how the light falls is no reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from edge.errors import ParameterError
+from edge.vision.detect import Face
+from edge.vision.preprocess import LANDMARKS, SIZE, align
+from edge.vision.quality import REASONS, Quality, QualityLimits, assess, pose
+from tests.fixtures.portraits import each, finder, grey, orl
+
+
+def look(photos: list[Any]) -> Counter[str | None]:
+    """How many faces got which reason; `no face` where there is none."""
+    found: Counter[str | None] = Counter()
+    for photo in photos:
+        faces = finder().detect(photo)
+        found[assess(grey(photo), faces[0]).reason if faces else "no face"] += 1
+    return found
+
+
+def side_light(photo: Any) -> Any:
+    return photo * np.linspace(0.08, 1, photo.shape[1])[None, :, None]
+
+
+def test_real_photos_pass() -> None:
+    found = look(list(orl(2)))
+    assert found[None] >= 0.99 * found.total(), found
+
+
+@pytest.mark.parametrize(
+    ("photos", "reason", "least"),
+    [
+        (lambda: [cv2.GaussianBlur(photo, (0, 0), 3) for photo in orl()], "blurred", 0.95),
+        (lambda: each(lambda photo: photo * 0.1, orl()), "too dark", 0.95),
+        # Where all is white not even a face is found.
+        (lambda: each(lambda photo: photo * 3, orl()), "too bright", 0.5),
+        (lambda: [photo[:, 46:] for photo in orl()], "cut off", 0.6),
+        (lambda: [photo[:68] for photo in orl()], "cut off", 0.6),
+        (lambda: [cv2.resize(photo, None, fx=0.4, fy=0.4, interpolation=cv2.INTER_AREA) for photo in orl()], "too small", 0.9),
+    ],
+    ids=["blurred", "dark", "bright", "cut at the side", "cut below", "small"],
+)
+def test_what_cannot_be_recognised_is_refused(photos: Callable[[], list[Any]], reason: str, least: float) -> None:
+    found = look(photos())
+    assert found[reason] >= least * found.total(), found
+    assert found[None] <= 0.1 * found.total(), found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [side_light, lambda photo: side_light(photo)[:, ::-1], lambda photo: photo * 0.25, lambda photo: photo * 0.5 + 90],
+    ids=["light from the right", "light from the left", "a dark room", "haze"],
+)
+def test_bad_light_is_our_ground(change: Callable[[Any], Any]) -> None:
+    found = look(each(change, orl()))
+    assert found[None] >= 0.98 * found.total(), found
+
+
+def test_sunglasses_and_scarves_are_our_ground() -> None:
+    glasses, scarves = [], []
+    for photo in orl():
+        (face,) = finder().detect(photo)
+        points = face.landmarks
+        eyes = float(points[1, 0] - points[0, 0])
+        worn = photo.copy()
+        for x, y in points[:2]:
+            cv2.ellipse(worn, (round(x), round(y)), (round(0.42 * eyes), round(0.28 * eyes)), 0, 0, 360, (25, 25, 25), -1)
+        glasses.append(worn)
+        scarf = photo.copy()
+        scarf[round(float(points[2, 1]) + 4) :] = 90 + 60 * (np.arange(photo.shape[1]) // 6 % 2)[None, :, None]
+        scarves.append(scarf)
+    for photos in (glasses, scarves):
+        found = look(photos)
+        assert sum(found[reason] for reason in REASONS) <= 0.05 * found.total(), found
+        assert found[None] >= 0.9 * found.total(), found
+
+
+def seen(yaw: float = 0, pitch: float = 0, roll: float = 0) -> np.ndarray:
+    """The landmarks of a head turned by these degrees, seen from afar: the mean face, whose nose stands out."""
+    x, y = (LANDMARKS * 100).T
+    points = np.stack([x, y - y.mean(), np.array([0, 0, 17.0, 0, 0])])
+    a, b, c = np.radians([yaw, pitch, roll])
+    about_y = np.array([[np.cos(a), 0, np.sin(a)], [0, 1, 0], [-np.sin(a), 0, np.cos(a)]])
+    about_x = np.array([[1, 0, 0], [0, np.cos(b), np.sin(b)], [0, -np.sin(b), np.cos(b)]])
+    about_z = np.array([[np.cos(c), -np.sin(c), 0], [np.sin(c), np.cos(c), 0], [0, 0, 1]])
+    return (150 + (about_z @ about_x @ about_y @ points)[:2].T).astype(np.float32)
+
+
+@pytest.mark.parametrize("degrees", [-60, -45, -20, 0, 20, 45, 60])
+def test_the_pose_of_a_turned_head(degrees: float) -> None:
+    assert pose(seen(yaw=degrees))[0] == pytest.approx(degrees, abs=4)
+    assert pose(seen(roll=degrees))[2] == pytest.approx(degrees, abs=0.5)
+    if abs(degrees) <= 45:
+        assert pose(seen(pitch=degrees))[1] == pytest.approx(degrees, abs=12)
+    assert pose(seen(roll=degrees))[:2] == pytest.approx((0, 0), abs=0.5)
+
+
+def test_who_looks_away_is_refused() -> None:
+    frame = np.random.default_rng(0).integers(0, 256, (300, 300), dtype=np.uint8)
+
+    def reason(**turned: float) -> str | None:
+        return assess(frame, Face(box_xyxy=(100, 100, 200, 200), landmarks=seen(**turned), score=1.0)).reason
+
+    assert reason() is None
+    assert reason(yaw=25) is None
+    assert reason(pitch=-15, roll=20) is None
+    for turned in ({"yaw": 60.0}, {"yaw": -60.0}, {"pitch": 55.0}, {"pitch": -55.0}, {"roll": 50.0}, {"roll": 180.0}):
+        assert reason(**turned) == "turned away", turned
+
+
+def test_landmarks_in_one_point_are_no_crash() -> None:
+    frame = np.random.default_rng(0).integers(0, 256, (300, 300), dtype=np.uint8)
+    face = Face(box_xyxy=(10, 10, 10, 10), landmarks=np.full((5, 2), 10, np.float32), score=1.0)
+    assert assess(frame, face).reason is not None
+
+
+def test_every_limit_is_used() -> None:
+    """With one limit out of reach, the photo that passed is refused."""
+    photo = orl()[0]
+    (face,) = finder().detect(photo)
+    good = assess(grey(photo), face)
+    assert good.reason is None
+    for limit in fields(QualityLimits):
+        way, _, name = limit.name.partition("_")
+        value = abs(getattr(good, name))
+        if way == "min":
+            assert assess(grey(photo), face, QualityLimits(**{limit.name: value + 0.01})).reason in REASONS
+            assert assess(grey(photo), face, QualityLimits(**{limit.name: value})).reason is None
+        elif value > 0:
+            assert assess(grey(photo), face, QualityLimits(**{limit.name: value * 0.99})).reason in REASONS
+            assert assess(grey(photo), face, QualityLimits(**{limit.name: value})).reason is None
+
+
+def test_the_crop_that_is_there_is_used_if_it_has_the_right_size() -> None:
+    photo = grey(orl()[0])
+    (face,) = finder().detect(orl()[0])
+    wanted = assess(photo, face)
+    assert assess(photo, face, crop=align(photo, face.landmarks, SIZE)) == wanted
+    assert assess(photo, face, crop=align(photo, face.landmarks, (40, 40))) == wanted
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
+def test_limits_without_sense_are_refused(wrong: float) -> None:
+    with pytest.raises(ParameterError, match="max_yaw"):
+        QualityLimits(max_yaw=wrong)
+
+
+def test_measures_are_plain_numbers() -> None:
+    quality = assess(grey(orl()[0]), finder().detect(orl()[0])[0])
+    assert all(type(getattr(quality, field.name)) is float for field in fields(Quality) if field.name != "reason")

@@ -1,0 +1,230 @@
+"""The `trainer` command as a user meets it: results on stdout, words on stderr, exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from edge.camera.photo import read_grey
+from edge.kit.manifest import ALIGNMENT
+from edge.vision.preprocess import SIZE
+from tests.fixtures import portraits
+from tests.fixtures.data import faces, file_of
+from tests.trainer.conftest import Call
+from trainer.cli.commands import _strangers
+from trainer.model import Model
+from trainer.thresholds import Rejection
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    images, labels = faces()
+    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+        folder = tmp_path / "photos" / f"person {label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(folder / f"{i}.png"), image)
+    return tmp_path / "photos"
+
+
+def test_fit_writes_a_model_that_recognises(trainer: Call, photos: Path, tmp_path: Path) -> None:
+    output = tmp_path / "door.npz"
+    code, out, err = trainer("fit", photos, "--cropped", "-o", output, "--coding", "l21")
+    assert (code, out) == (0, "")
+    assert "4 people from 24 photos" in err
+    model = Model.load(output)
+    assert model.coding.kind == "l21"
+    images, labels = faces()
+    assert np.mean(model.predict(images) == [f"person {label}" for label in labels]) > 0.9
+    code, out, _ = trainer("show", output, "--json")
+    assert (code, json.loads(out)["people"]) == (0, 4)
+    assert "person" not in out.replace("people", ""), "no name in what may be logged"
+
+
+def test_fit_and_tune_take_photographs(trainer: Call, tmp_path: Path) -> None:
+    portraits.yunet()  # or skip
+    for name in ("s1", "s2", "s3"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i, portrait in enumerate(portraits.people()[name][:4]):
+            cv2.imwrite(str(tmp_path / "photos" / name / f"{i}.jpg"), portraits.in_a_room(portrait, width=150 + 20 * i))
+    cv2.imwrite(str(tmp_path / "photos" / "s1" / "nobody.png"), np.full((300, 400, 3), 90, np.uint8))
+    output = tmp_path / "door.npz"
+    code, _, err = trainer("fit", tmp_path / "photos", "-o", output, "--preset", "light")
+    assert (code, "s1/nobody.png (no face found)" in err) == (2, True)
+    code, _, err = trainer("fit", tmp_path / "photos", "-o", output, "--preset", "light", "--skip-bad")
+    assert code == 0, err
+    assert "nobody.png" in err
+    model = Model.load(output)
+    assert (model.alignment, model.crops.shape) == (ALIGNMENT, (12, *SIZE))
+    grid = ("--features", "both", "--lam", "25", "--alpha", "0.5", "--gamma", "0.05", "--folds", "2", "--jobs", "1")
+    words = ("tune", tmp_path / "photos", "--skip-bad", "-o", tmp_path / "t.toml", "--coding", "l21")
+    assert trainer(*words, *grid)[0] == 0
+
+
+def test_options_that_would_do_nothing_or_harm_are_refused_before_a_photo_is_read(trainer: Call, tmp_path: Path) -> None:
+    fit = ("fit", tmp_path / "nowhere", "-o", tmp_path / "door.npz")
+    for options, words in (
+        (("--copies", "3"), "Add --augment"),
+        (("--fpir", "0"), "--fpir 0 is not a share"),
+        (("--fpir", "1"), "--fpir 1 is not a share"),
+    ):
+        code, _, said = trainer(*fit, *options)
+        assert (code, words in said, "nowhere" in said) == (2, True, False), said
+
+
+def test_a_threshold_that_nobody_asked_for_is_not_missed_for_want_of_people(
+    trainer: Call, photos: Path, tmp_path: Path
+) -> None:
+    said = trainer("fit", photos, "--cropped", "--no-calibrate", "-o", tmp_path / "door.npz")[2]
+    assert "not measured; nobody can be told from a stranger" in said
+
+
+def test_strangers_who_are_handed_in_set_the_threshold(trainer: Call, photos: Path, tmp_path: Path) -> None:
+    """Of four people nobody can be left out."""
+    output = tmp_path / "door.npz"
+    images, _ = faces(people=3, seed=9)
+    (tmp_path / "others").mkdir()
+    for i, image in enumerate(images):
+        cv2.imwrite(str(tmp_path / "others" / f"{i}.png"), image)
+    np.savez(tmp_path / "others.npz", images=images, labels=np.repeat(["xaver", "yves", "zoe"], 6))
+    fit = ("fit", photos, "--cropped", "-o", output, "--parts", "none")
+    assert "or --strangers" in trainer(*fit)[2]
+    for strangers in ("others", "others.npz"):
+        code, _, said = trainer(*fit, "--strangers", tmp_path / strangers)
+        assert code == 0
+        assert "of 18 photos of the strangers handed in get a name" in said
+        rejection = Model.load(output).rejection
+        assert rejection is not None
+        assert (rejection.public, rejection.trials) == (True, 18)
+    code, _, said = trainer("forget", output, "person 3", "--calibrate")
+    assert (code, "is kept" in said, "takes 6 people" in said) == (0, True, True)
+    assert Model.load(output).rejection == rejection
+
+
+@pytest.mark.parametrize("by", ["name", "photo"])
+def test_who_is_enrolled_is_no_stranger(trainer: Call, photos: Path, tmp_path: Path, by: str) -> None:
+    own, name = next((photos / "person 1").iterdir()), "person 1" if by == "name" else "zoe"
+    (tmp_path / "others" / name).mkdir(parents=True)
+    image = faces(seed=9)[0][0] if by == "name" else read_grey(own)
+    cv2.imwrite(str(tmp_path / "others" / name / "1.png"), image)
+    output = tmp_path / "door.npz"
+    code, _, said = trainer("fit", photos, "--cropped", "-o", output, "--strangers", tmp_path / "others")
+    assert (code, output.exists()) == (2, False)
+    assert f"somebody who is enrolled, by name or by photo: {name}/1.png" in said
+
+
+def test_options_override_config_overrides_preset(trainer: Call, photos: Path, tmp_path: Path) -> None:
+    config, output = tmp_path / "t.toml", tmp_path / "m.npz"
+    config.write_text("lam = 12.0\neta = 0.5\n")
+    assert trainer("fit", photos, "--cropped", "-o", output, "--preset", "light", "--config", config, "--eta", "0.25")[0] == 0
+    parameters = Model.load(output).parameters
+    assert (parameters["lam"], parameters["eta"], parameters["coding"]) == (12.0, 0.25, "l21")
+
+
+def test_tune_writes_what_fit_takes(trainer: Call, photos: Path, tmp_path: Path) -> None:
+    output = tmp_path / "tuned.toml"
+    grid = ("--features", "pixels,gradient", "--lam", "25", "--alpha", "0.5", "--gamma", "0.05", "--folds", "2", "--jobs", "1")
+    code, out, _ = trainer("tune", photos, "--cropped", "-o", output, "--coding", "l21", *grid)
+    assert code == 0
+    assert out.startswith("accuracy")
+    assert trainer("fit", photos, "--cropped", "--config", output, "-o", tmp_path / "m.npz")[0] == 0
+
+
+def test_reproduce_prints_one_json_object(trainer: Call) -> None:
+    data = file_of("yaleb_96x84.npz")
+    code, out, _ = trainer("reproduce", "--dataset", "yaleb", "--data", data, "--rate", "8", "--splits", "2", "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert result["accuracy_mean"] == pytest.approx(np.mean([run["accuracy"] for run in result["splits"]]), abs=0.01)
+    assert result["accuracy_std"] > 0
+    assert result["train_seconds_mean"] > 0
+    assert result["method"] == "lclrrdl"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["fit", "PHOTOS", "-o", "OUT"], "--cropped"),
+        (["fit", "nowhere", "--cropped", "-o", "OUT"], "no nowhere"),
+        (["fit", "PHOTOS", "--cropped", "-o", "nowhere/m.npz"], "cannot be written"),
+        (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--size", "big"], "not a size"),
+        (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--lam", "0"], "lam must be more than 0"),
+        (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--lam", "1e-4"], "collapsed"),
+        (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--config", "nowhere.toml"], "nowhere.toml"),
+        (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--size", "1x1"], "blank"),
+        (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--no-calibrate", "--strangers", "PHOTOS"], "--no-calibrate"),
+        (["tune", "PHOTOS", "--cropped", "-o", "OUT", "--lam", "a,b"], "positive numbers"),
+        (["tune", "PHOTOS", "--cropped", "-o", "OUT", "--features", "colour"], "not known"),
+        (["show", "PHOTOS"], "cannot be opened"),
+        (["reproduce", "--dataset", "ar", "--data", "nowhere.npz"], "cannot be opened"),
+        (["reproduce", "--dataset", "orl", "--data", "x"], "orl"),
+        (["frobnicate"], "frobnicate"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_exit_2(
+    trainer: Call, photos: Path, tmp_path: Path, words: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    known = {"PHOTOS": str(photos), "OUT": str(tmp_path / "out.npz")}
+    code, out, err = trainer(*(known.get(word, word) for word in words))
+    assert (code, out) == (2, "")
+    assert says in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "out.npz").exists(), "nothing half-written"
+
+
+def test_the_old_model_survives_a_failed_training(trainer: Call, photos: Path, tmp_path: Path) -> None:
+    output = tmp_path / "door.npz"
+    assert trainer("fit", photos, "--cropped", "-o", output)[0] == 0
+    before = output.read_bytes()
+    assert trainer("fit", photos, "--cropped", "-o", output, "--lam", "1e-4")[0] == 2
+    assert output.read_bytes() == before
+
+
+ENDLESS = """
+from trainer.cli import commands as cli
+from trainer.method import estimator
+
+solve = estimator.solve
+
+
+def for_ever(*arguments, **named):
+    print("ready", flush=True)
+    while True:
+        solve(*arguments, **named)
+
+
+estimator.solve = for_ever
+cli.main()
+"""
+
+
+def test_ctrl_c_is_clean(photos: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, "fit", str(photos), "--cropped", "-o", str(tmp_path / "m.npz")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A job in the background of a shell has Ctrl-C switched off, and its children with it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 130
+    assert b"interrupted" in err
+    assert b"Traceback" not in err
+    assert list(tmp_path.iterdir()) == [photos]
+
+
+def test_a_threshold_that_nobody_reaches_is_said_to_be_one() -> None:
+    sure = Rejection(confidence=1.0001, target=0.01, passed=0, trials=400)
+    assert "nobody would be let in" in _strangers(sure)
+    assert "nobody would be let in" not in _strangers(replace(sure, confidence=0.7))

@@ -1,0 +1,74 @@
+"""Which features suit the photos: pixels go where light misleads, and stay where it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from edge.vision.preprocess import FeatureSpec, features
+from tests.fixtures.data import faces
+from tests.trainer.conftest import Call
+from trainer.features import illumination as light
+from trainer.features.illumination import suited
+from trainer.method.classifier import one_hot, ridge
+from trainer.method.prox import Array
+from trainer.model import Model
+
+PEOPLE, PHOTOS = 12, 4
+SPEC = FeatureSpec(height=24, width=20, gradient_cell=2)
+
+
+def lit(images: Array) -> Array:
+    """The same photos, each with the lamp at another side."""
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[-1 : 1 : images.shape[1] * 1j, -1 : 1 : images.shape[2] * 1j]
+    angle = rng.uniform(0, 2 * np.pi, (len(images), 1, 1))
+    shown = images * np.exp(2 * (np.cos(angle) * x + np.sin(angle) * y))
+    return (255 * shown / shown.max(axis=(1, 2), keepdims=True)).astype(np.uint8)
+
+
+def test_pixels_go_where_light_misleads_and_stay_where_it_does_not() -> None:
+    images, labels = faces(PEOPLE, PHOTOS)
+    assert suited(images, labels, SPEC) is SPEC
+    assert suited(lit(images), labels, SPEC) == replace(SPEC, kind="gradient")
+
+
+def test_what_was_asked_for_is_kept() -> None:
+    images, labels = faces(PEOPLE, PHOTOS)
+    for kind in ("pixels", "gradient"):
+        assert suited(lit(images), labels, replace(SPEC, kind=kind)).kind == kind
+
+
+@pytest.mark.parametrize("photos", [1, 2])
+def test_two_people_with_a_photo_or_two_decide_nothing(photos: int) -> None:
+    images, labels = faces(2, photos)
+    assert suited(lit(images), labels, SPEC) is SPEC
+
+
+def test_a_lead_is_that_of_a_classifier_without_the_photo() -> None:
+    images, classes = faces(4, 3)
+    X = features(images, SPEC).astype(np.float64)
+    H = one_hot(classes, 4)
+    leads = light._leads(X, classes)
+    for i in range(len(X)):
+        others = np.arange(len(X)) != i
+        scores = ridge(X[others].T, H[:, others], light.ETA) @ X[i]
+        best = np.delete(scores, classes[i]).max()
+        assert np.isclose(leads[i], (scores[classes[i]] - best) / np.linalg.norm(scores), atol=1e-6)
+
+
+def test_fit_chooses_and_tells_unless_features_are_named(trainer: Call, tmp_path: Path) -> None:
+    images, labels = faces(PEOPLE, PHOTOS)
+    for i, (image, label) in enumerate(zip(lit(images), labels, strict=True)):
+        folder = tmp_path / "photos" / f"p{label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(folder / f"{i}.png"), image)
+    output = tmp_path / "door.npz"
+    options = "fit", tmp_path / "photos", "--cropped", "--no-calibrate", "-o", output
+    for words, kind in (((), "gradient"), (("--features", "both"), "both")):
+        code, _, err = trainer(*options, *words)
+        assert (code, Model.load(output).spec.kind, "--features gradient is used" in err) == (0, kind, kind == "gradient")

@@ -1,0 +1,299 @@
+"""An embedding model in front: taken in only if it is one, and then the same from training to the device."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import pickle
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from sklearn.base import clone
+from typer.testing import CliRunner
+
+from edge.errors import KitDamagedError, KitUnsafeError, ModelError, UsageError
+from edge.kit import format as kits
+from edge.kit import guard as onnx_guard
+from edge.kit.manifest import Manifest, Thresholds
+from edge.vision.preprocess import FeatureSpec, unit_rows
+from edge.vision.recognize import Recognizer
+from export import graph
+from export.build import build
+from export.graph import Factors
+from export.pack import bundle
+from export.verify import verify
+from tests.fixtures.data import faces
+from tests.fixtures.embedding import LENGTH, SIDE, embedding_model
+from trainer.cli.commands import app
+from trainer.data.gallery import Gallery
+from trainer.evaluation.measures import as_images
+from trainer.features.network import Backbone, checked, chosen, features, prepared, restored
+from trainer.method.estimator import LCLRRDL
+from trainer.method.prox import Array
+from trainer.model import Model, fit
+from trainer.presets import PRESETS
+from trainer.tuning import tune
+
+
+@cache
+def crops() -> tuple[Array, Array]:
+    images, people = faces(people=5, photos=8, size=(SIDE, SIDE), seed=3)
+    return images, np.array([f"person {i}" for i in people])
+
+
+@cache
+def model(beside: str = "") -> Model:
+    images, names = crops()
+    first = np.arange(len(images)) % 8 < 5
+    people = Gallery(images=images[first], labels=names[first], sources=tuple(map(str, range(first.sum()))))
+    backbone = checked(embedding_model(), mean=20, scale=0.5)
+    if beside:
+        backbone = replace(backbone, beside=FeatureSpec.for_crop(SIDE, SIDE, beside))
+    return fit(people, backbone, {"atoms_per_class": 4, "coding": "l21", "eta": 1e-3})
+
+
+def kit_of(trained: Model) -> bytes:
+    return bundle(
+        trained,
+        graph.build(Factors.of(trained), trained.spec, trained.coding),
+        coding=trained.coding,
+        precision="fp32",
+        thresholds=Thresholds(confidence=0.5, residual=0.5, provisional=True),
+        calibration={},
+        detector=None,
+    )
+
+
+# --- What may be a backbone ---
+
+
+@pytest.mark.parametrize("opset", [11, 13, 17])
+def test_the_vectors_are_those_of_the_published_file(opset: int) -> None:
+    data = embedding_model(opset=opset, weights_as_inputs=opset < 13)
+    images = crops()[0][:6]
+    run = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    channels = ((images.astype(np.float32) - 20) * 0.5)[:, None].repeat(3, axis=1)
+    wanted = unit_rows(np.concatenate([run.run(None, {"data": channels[i : i + 1]})[0] for i in range(6)]))
+    found = features(images, checked(data, mean=20, scale=0.5))
+    assert found.shape == (6, LENGTH)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert np.abs(found[0] - found[5]).max() > 0.01, "two faces are two vectors"
+
+
+@pytest.mark.parametrize("remembered", [1, 1000])
+def test_each_backbone_remembers_its_own_vectors(remembered: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.features.network.REMEMBERED", remembered)
+    data, images = embedding_model(), crops()[0][:3]
+    plain, scaled = Backbone(model=data), Backbone(model=data, mean=100, scale=0.1)
+    before = plain.vectors(images)
+    assert np.abs(scaled.vectors(images) - before).max() > 1e-3
+    np.testing.assert_array_equal(plain.vectors(images[::-1]), before[::-1])
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (embedding_model(side=96), "takes freex3x96x96|takes 1x3x96x96"),
+        (embedding_model(inputs=("data", "mask")), "2 inputs"),
+        (embedding_model(outputs=("fc1", "conv")), "2 output"),
+        (embedding_model(outputs=("bent",)), "not two vectors"),
+        (embedding_model(shape=(1, LENGTH)), "two faces at once"),
+        (embedding_model(operator="Tanh"), "operator 'Tanh', which is not listed"),
+        (embedding_model(opset=21), "opset 21"),
+        (embedding_model()[:-5000], "not a readable ONNX file|lacks a part"),
+        (b"", "lacks a part|not a readable ONNX file"),
+    ],
+    ids=["size", "inputs", "outputs", "picture", "one at a time", "operator", "opset", "cut short", "empty"],
+)
+def test_what_is_none_gets_a_sentence(data: bytes, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(data)
+    with pytest.raises(UsageError, match=f"model.onnx cannot be a backbone: .*({sentence})") as caught:
+        chosen(f"onnx:{tmp_path}/model.onnx")
+    assert caught.value.hint
+
+
+def test_how_it_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "a,b.onnx"
+    file.write_bytes(embedding_model())
+    assert chosen("both") == "both"
+    assert chosen(f"onnx:{file}") == Backbone(model=file.read_bytes())
+    assert chosen(f"onnx:{file},scale=0.5,mean=127.5") == Backbone(model=file.read_bytes(), mean=127.5, scale=0.5)
+    beside = FeatureSpec.for_crop(SIDE, SIDE, "gradient")
+    assert chosen(f"onnx:{file},mean=2+gradient") == Backbone(model=file.read_bytes(), mean=2, beside=beside)
+    files = (f"onnx:{file},order=rgb", f"onnx:{file},mean=much", "onnx:/no/such.onnx", "onnx:")
+    for wrong in ("colour", "both+pixels", "sface+colour", *files):
+        with pytest.raises(UsageError):
+            chosen(wrong)
+    for wrong in ("mean=nan", "scale=0"):
+        with pytest.raises(UsageError, match="finite"):
+            chosen(f"onnx:{file},{wrong}")
+
+
+def test_our_own_features_may_stand_beside() -> None:
+    images = crops()[0][:3]
+    spec = FeatureSpec.for_crop(SIDE, SIDE, "both")
+    alone = checked(embedding_model())
+    together = replace(alone, beside=spec, share=0.6)
+    found = features(images, together)
+    assert found.shape == (3, together.length) == (3, LENGTH + spec.length)
+    np.testing.assert_allclose(found[:, :LENGTH], 0.6 * features(images, alone), atol=1e-6)
+    np.testing.assert_allclose(found[:, LENGTH:], 0.8 * features(images, spec), atol=1e-6)
+    with pytest.raises(UsageError, match="112x112"):
+        replace(alone, beside=FeatureSpec(height=80, width=64))
+    with pytest.raises(UsageError, match="share"):
+        replace(alone, share=1.5)
+
+
+# --- In training ---
+
+
+def test_it_is_a_parameter_like_any_other() -> None:
+    images, names = crops()
+    backbone = checked(embedding_model())
+    estimator = clone(LCLRRDL(atoms_per_class=4, coding="l21", features=backbone, eta=1e-3))
+    assert estimator.features == backbone
+    assert estimator.fit(images[::2], names[::2]).score(images[1::2], names[1::2]) > 0.8
+    assert pickle.loads(pickle.dumps(backbone)) == copy.deepcopy(backbone) == backbone
+    assert "bytes" not in repr(backbone)
+    assert len(repr(backbone)) < 100
+
+
+def test_tuning_tries_it() -> None:
+    images, names = crops()
+    grid = {"features": ("onnx:x",), "lam": (25.0,), "alpha": (0.5,), "gamma": (0.05,), "eta": (1e-3, 1e3)}
+    spec = checked(embedding_model())
+    trials = tune(images, names, spec_for=lambda _: spec, grid=grid, fixed={"coding": "l21"}, folds=2, jobs=1)
+    assert {trial.parameters["features"] for trial in trials} == {"onnx:x"}
+    assert trials[0].accuracy > 50
+
+
+def test_the_model_file_is_all_that_is_needed(tmp_path: Path) -> None:
+    trained = model()
+    trained.save(tmp_path / "door.npz")
+    loaded = Model.load(tmp_path / "door.npz")
+    assert loaded.spec == trained.spec
+    np.testing.assert_array_equal(loaded.scores(crops()[0]), trained.scores(crops()[0]))
+    facts = json.loads(json.dumps(loaded.facts()))
+    assert facts["features"]["sha256"] == hashlib.sha256(embedding_model()).hexdigest()
+
+
+def test_another_model_in_its_place_is_noticed(tmp_path: Path) -> None:
+    trained = model()
+    trained.save(tmp_path / "door.npz")
+    with np.load(tmp_path / "door.npz") as archive:
+        contents = dict(archive)
+    contents["backbone"] = np.frombuffer(embedding_model(opset=13), np.uint8)
+    np.savez(tmp_path / "other.npz", **contents)
+    del contents["backbone"]
+    np.savez(tmp_path / "without.npz", **contents)
+    for name in ("other", "without"):
+        with pytest.raises(ModelError):
+            Model.load(tmp_path / f"{name}.npz")
+
+
+def test_our_own_features_beside_it_can_be_shown() -> None:
+    alone, together, images = model().spec, model("both").spec, crops()[0][:3]
+    assert isinstance(together, Backbone)
+    assert together.beside is not None
+    ours = as_images(features(images, together.beside).T, together.beside)
+    shown = as_images(features(images, together).T, together)
+    assert ours is not None
+    assert shown is not None
+    np.testing.assert_allclose(shown, np.sqrt(1 - together.share**2) * ours, rtol=1e-5)
+    assert as_images(features(images, alone).T, alone) is None, "a vector shows nothing"
+
+
+def test_settings_come_back() -> None:
+    for beside in (None, FeatureSpec.for_crop(SIDE, SIDE)):
+        backbone = Backbone(model=embedding_model(), mean=1, scale=2, beside=beside)
+        assert restored(json.loads(json.dumps(backbone.settings())), backbone.model) == backbone
+    spec = FeatureSpec(height=20, width=16, kind="pixels")
+    assert restored(spec.settings(), None) == spec
+
+
+def test_the_command_takes_it(tmp_path: Path) -> None:
+    images, names = crops()
+    np.savez(tmp_path / "faces.npz", images=images[:, ::2, ::2], labels=names)
+    (tmp_path / "model.onnx").write_bytes(embedding_model())
+    features = ["--features", f"onnx:{tmp_path}/model.onnx", "--coding", "l21"]
+    arguments = ["fit", str(tmp_path / "faces.npz"), *features, "-o", str(tmp_path / "door.npz")]
+    refused = CliRunner().invoke(app, [*arguments, "--size", "80x64"])
+    assert isinstance(refused.exception, UsageError)
+    assert "112x112" in str(refused.exception)
+    grid = ["--lam", "25", "--alpha", "0.5", "--gamma", "0.05", "--eta", "0.03", "--folds", "2", "--jobs", "1"]
+    tuned = ["tune", str(tmp_path / "faces.npz"), *features, *grid, "-o", str(tmp_path / "tuned.toml")]
+    assert CliRunner().invoke(app, tuned, catch_exceptions=False).exit_code == 0
+    config = ["--config", str(tmp_path / "tuned.toml"), "--no-calibrate"]
+    done = CliRunner().invoke(app, [*arguments[:2], *config, *arguments[-2:]], catch_exceptions=False)
+    assert done.exit_code == 0
+    loaded = Model.load(tmp_path / "door.npz")
+    assert loaded.crops.shape[1:] == (SIDE, SIDE)
+    assert loaded.parameters["eta"] == PRESETS["sface"]["eta"] != PRESETS["door"]["eta"]
+
+
+# --- In the kit ---
+
+
+@pytest.mark.parametrize(("precision", "beside"), [("fp32", ""), ("int8", ""), ("fp32", "both"), ("fp16", "gradient")])
+def test_a_kit_computes_what_the_trainer_computes(precision: graph.Precision, beside: str) -> None:
+    trained = model(beside)
+    built = build(trained, precision=precision, allow_loss=True)
+    kit = kits.parse(built.kit)
+    held_out = np.arange(len(crops()[0])) % 8 >= 5
+    images, names = crops()[0][held_out], crops()[1][held_out]
+    people = Gallery(images=images, labels=names, sources=tuple(map(str, range(len(images)))))
+    assert all(parity.holds for parity in verify(kit, people, trained))
+    if precision == "fp32":
+        scores = Recognizer(kit).outputs(images)["scores"]
+        np.testing.assert_allclose(scores, trained.scores(images), atol=2e-2)  # of fewer iterations
+        assert kit.manifest.features == trained.spec.settings()
+    assert built.graph_bytes["int8"] < built.graph_bytes["fp16"] < built.graph_bytes["fp32"]
+
+
+def test_a_model_that_no_kit_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kits, "MAX_BYTES", 200_000)
+    with pytest.raises(UsageError, match="--precision int8"):
+        build(model())
+
+
+def test_the_number_of_faces_in_a_frame_does_not_matter() -> None:
+    recognizer = Recognizer(kits.parse(kit_of(model())))
+    images = crops()[0][:4]
+    together = recognizer.outputs(images)["scores"]
+    alone = np.concatenate([recognizer.outputs(images[i : i + 1])["scores"] for i in range(4)])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+def test_a_changed_weight_of_the_backbone_is_refused() -> None:
+    data = bytearray(kit_of(model()))
+    weights = next(t for t in prepared(model().spec.model).graph.initializer if len(t.dims) == 2)  # type: ignore[union-attr]
+    at = bytes(data).index(weights.raw_data[:64])
+    data[at + 17] ^= 1
+    with pytest.raises(KitDamagedError):
+        kits.parse(bytes(data))
+
+
+def test_operators_of_embedding_models_are_for_kits_that_have_one() -> None:
+    parts = kits.unpack(kit_of(model()))
+    manifest = Manifest.from_bytes(parts[kits.MANIFEST])
+    ours = FeatureSpec(height=SIDE, width=SIDE).settings()
+    parts[kits.MANIFEST] = replace(manifest, features=ours).to_bytes()
+    with pytest.raises(KitUnsafeError, match="is not listed"):
+        kits.parse(kits.pack(parts))
+
+
+def test_the_lists_are_as_short_as_they_can_be() -> None:
+    used = {node.op_type for node in prepared(embedding_model()).graph.node}
+    assert used - onnx_guard.RECOGNIZER_OPERATORS == {"BatchNormalization", "Flatten", "PRelu"}
+    assert not onnx_guard.BACKBONE_OPERATORS & onnx_guard.RECOGNIZER_OPERATORS
+    for dangerous in ("Loop", "If", "Scan", "Constant", "RandomNormal", "ConstantOfShape"):
+        assert dangerous not in onnx_guard.BACKBONE_OPERATORS
+
+
+def test_a_kit_can_be_built_again() -> None:
+    assert kit_of(model()) == kit_of(copy.deepcopy(model()))

@@ -1,0 +1,415 @@
+"""The fast solver is Algorithm 1: it equals the line-by-line transcription in tests/fixtures/oracle.py, and costs less.
+
+The iteration amplifies rounding, more so on large problems: there the transcription differs from itself after
+a change of X in the 15th digit. Each comparison therefore asks the oracle first how sharply the problem
+defines its own answer.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fixtures import data, oracle
+from trainer.method.prox import Array, column_norms
+from trainer.method.solver import (
+    MU_MAX,
+    SCHEDULES,
+    Schedule,
+    SolverResult,
+    Step,
+    _entries_below,
+    _inverse,
+    _largest_error,
+    _rotate,
+    locality_weights,
+    solve,
+)
+
+PAPER = SCHEDULES["paper"]
+Z_TOLERANCE, D_TOLERANCE = 1e-5, 1e-3
+
+
+@dataclass(frozen=True)
+class Problem:
+    """X, D0 and the weights of the terms. Every number is a function of the fields: a failure can be repeated."""
+
+    X: Array
+    D: Array
+    lam: float = 25.0
+    alpha: float = 0.5
+    gamma: float = 0.05
+
+    @property
+    def weights(self) -> dict[str, Any]:
+        return {"lam": self.lam, "alpha": self.alpha, "gamma": self.gamma}
+
+
+def low_rank(seed: int, d: int, n: int, m: int, *, classes: int = 4, rank: int = 4) -> Problem:
+    """Samples of a few subspaces with a little noise; atoms are samples and, past n of them, mixtures of samples."""
+    rng = np.random.default_rng(seed)
+    bases = rng.normal(size=(classes, d, rank))
+    X = np.stack([bases[j % classes] @ rng.normal(size=rank) for j in range(n)], axis=1)
+    X = unit_columns(X + 0.02 * rng.normal(size=(d, n)))
+    mixtures = X @ rng.normal(size=(n, max(m - n, 0)))
+    return Problem(X, unit_columns(np.hstack([X[:, rng.permutation(n)[:m]], mixtures])))
+
+
+def unit_columns(A: Array) -> Array:
+    return A / np.linalg.norm(A, axis=0)
+
+
+@cache
+def yale_b() -> tuple[Array, Array]:
+    with np.load(data.file_of("yaleb_96x84.npz")) as archive:
+        return archive["images"], archive["labels"]
+
+
+def yale_slice(people: int, rate: int, seed: int, *, per_person: int = 8, atoms: int = 5) -> Problem:
+    images, labels = yale_b()
+    rng = np.random.default_rng(seed)
+    chosen = [rng.permutation(np.flatnonzero(labels == c))[:per_person] for c in np.unique(labels)[:people]]
+    some = images[np.concatenate(chosen)].astype(float)
+    cell = rate // 2  # the file is at rate 1/2
+    n, height, width = some.shape
+    some = some.reshape(n, height // cell, cell, width // cell, cell).mean(axis=(2, 4))
+    X = unit_columns(some.reshape(n, -1).T)
+    return Problem(X, np.hstack([X[:, i * per_person :][:, :atoms] for i in range(people)]))
+
+
+def distance_of_dictionaries(D: Array, wanted: Array) -> float:
+    return float(np.linalg.norm(D - wanted) / np.linalg.norm(wanted))
+
+
+def oracle_of(problem: Problem, R: Array, schedule: Schedule = PAPER) -> oracle.OracleResult:
+    """The oracle's answer, once it is known that rounding cannot move it by as much as a fifth of the tolerance."""
+    steps: dict[str, Any] = {"rho": schedule.rho, "tol": schedule.tol, "mu_max": MU_MAX}
+    answer = oracle.solve(problem.X, problem.D, R, **problem.weights, **steps)
+    noise = 1e-14 * np.random.default_rng(1).normal(size=problem.X.shape)
+    moved = oracle.solve(problem.X + noise, problem.D, R, **problem.weights, **steps)
+    assert np.abs(moved.Z - answer.Z).max() < Z_TOLERANCE / 5
+    assert distance_of_dictionaries(moved.D, answer.D) < D_TOLERANCE / 5
+    return answer
+
+
+def assert_equal(result: SolverResult, wanted: oracle.OracleResult, X: Array) -> None:
+    assert result.converged
+    assert np.abs(wanted.Z).max() > 0.05  # a collapsed solution would be equal for free
+    assert np.abs(result.Z - wanted.Z).max() < Z_TOLERANCE
+    assert distance_of_dictionaries(result.D, wanted.D) < D_TOLERANCE
+    assert np.abs(result.E - wanted.E).max() < Z_TOLERANCE
+    assert np.abs(X - result.D @ result.Z - result.E).max() < 1e-6 * (1 + 1e-6)
+
+
+SHAPES = {
+    "rotated": (60, 40, 20),
+    "rotated, tall": (300, 40, 20),
+    "wide": (30, 50, 20),
+    "square": (20, 20, 10),
+    "as many atoms as samples": (60, 24, 24),
+    "rotated, more atoms than samples": (60, 20, 30),
+    "wide, more atoms than samples": (15, 20, 30),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize("form", ["exp", "squared"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_equals_the_oracle_on_low_rank_data(shape: tuple[int, int, int], form: str, seed: int) -> None:
+    problem = low_rank(seed, *shape)
+    R = oracle.locality_weights(problem.X, problem.D, form)
+    wanted = oracle_of(problem, R)
+    result = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER)
+    assert_equal(result, wanted, problem.X)
+    assert result.iterations == wanted.iterations
+    assert result.residuals.shape == (wanted.iterations, 3)
+
+
+@pytest.mark.parametrize("weights", [(1.0, 0.1, 0.05), (25.0, 0.05, 1.0), (2.0, 1e-3, 5.0), (100.0, 0.5, 0.5)])
+@pytest.mark.parametrize("shape", [(80, 40, 20), (30, 50, 20)])
+def test_equals_the_oracle_for_other_weights(weights: tuple[float, float, float], shape: tuple[int, int, int]) -> None:
+    lam, alpha, gamma = weights
+    problem = replace(low_rank(5, *shape), lam=lam, alpha=alpha, gamma=gamma)
+    R = oracle.locality_weights(problem.X, problem.D, "exp")
+    wanted = oracle_of(problem, R)
+    result = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER)
+    assert_equal(result, wanted, problem.X)
+    assert result.iterations == wanted.iterations
+
+
+@pytest.mark.parametrize("form", ["exp", "squared"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_equals_the_oracle_with_its_own_locality_weights(form: str, seed: int) -> None:
+    """An atom is a sample at distance zero: weights that are wrong there in the eighth digit end elsewhere."""
+    problem = low_rank(seed, 60, 40, 20)
+    wanted = oracle_of(problem, oracle.locality_weights(problem.X, problem.D, form))
+    R = locality_weights(problem.X, problem.D, form)
+    assert_equal(solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER), wanted, problem.X)
+
+
+@pytest.mark.parametrize("form", ["exp", "squared"])
+@pytest.mark.parametrize(("people", "rate", "seed"), [(8, 8, 1), (10, 8, 2), (8, 4, 2)])
+def test_equals_the_oracle_on_yale_b(people: int, rate: int, seed: int, form: str) -> None:
+    problem = yale_slice(people, rate, seed)
+    R = oracle.locality_weights(problem.X, problem.D, form)
+    assert np.abs(locality_weights(problem.X, problem.D, form) - R).max() < 1e-13
+    wanted = oracle_of(problem, R)
+    result = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER)
+    assert_equal(result, wanted, problem.X)
+    # a residual at the tolerance is decided by rounding
+    assert abs(result.iterations - wanted.iterations) <= 1
+
+
+@pytest.mark.parametrize("shape", [(60, 40, 20), (30, 50, 20)])
+def test_the_fast_schedule_is_the_same_algorithm(shape: tuple[int, int, int]) -> None:
+    problem = low_rank(0, *shape)
+    R = oracle.locality_weights(problem.X, problem.D, "exp")
+    fast = SCHEDULES["fast"]
+    wanted = oracle_of(problem, R, fast)
+    result = solve(problem.X, problem.D, R, **problem.weights)  # the default
+    assert result.iterations == wanted.iterations < 30
+    assert np.abs(result.Z - wanted.Z).max() < Z_TOLERANCE
+    assert distance_of_dictionaries(result.D, wanted.D) < D_TOLERANCE
+
+
+def test_a_first_dictionary_outside_the_span_of_the_samples_is_not_rotated_away() -> None:
+    problem = low_rank(2, 60, 30, 12)
+    outside = unit_columns(problem.D + 0.5 * np.random.default_rng(0).normal(size=problem.D.shape))
+    problem = replace(problem, D=outside)
+    assert _rotate(problem.X, outside)[1] is None
+    R = oracle.locality_weights(problem.X, outside, "exp")
+    wanted = oracle_of(problem, R)
+    result = solve(problem.X, outside, R, **problem.weights, schedule=PAPER)
+    assert_equal(result, wanted, problem.X)
+    assert result.iterations == wanted.iterations
+
+
+def test_collapse_is_the_oracle_s_too() -> None:
+    problem = replace(low_rank(0, 60, 40, 20), lam=0.3, alpha=0.1, gamma=0.5)
+    R = oracle.locality_weights(problem.X, problem.D, "exp")
+    wanted = oracle_of(problem, R)
+    result = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER)
+    assert np.abs(wanted.Z).max() < 1e-6
+    assert np.abs(result.Z).max() < 1e-6
+    assert result.rank == 0
+    assert np.abs(result.E - problem.X).max() < 1e-5
+
+
+# --- Stopping ---
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_stops_by_the_largest_entry_in_pixel_space(seed: int) -> None:
+    """Rotated rows are no pixels. With these weights the residual's column norms are still above the tolerance."""
+    problem = replace(low_rank(seed, 400, 40, 20), alpha=1e-3, gamma=1.0)
+    R = oracle.locality_weights(problem.X, problem.D, "exp")
+    wanted = oracle_of(problem, R)
+    result = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER)
+    assert result.iterations == wanted.iterations
+    assert result.residuals[-1, 0] > PAPER.tol > wanted.residual
+    assert np.abs(problem.X - result.D @ result.Z - result.E).max() < PAPER.tol * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_entries_below_is_exact(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    Q, _ = np.linalg.qr(rng.normal(size=(50, 8)))
+    Q = np.asfortranarray(Q)
+    residual = np.asfortranarray(rng.normal(size=(8, 12)) * rng.uniform(0, 1, 12))
+    largest = float(np.abs(Q @ residual).max())
+    assert _entries_below(residual, Q, largest * (1 + 1e-9))
+    assert not _entries_below(residual, Q, largest * (1 - 1e-9))
+    assert _entries_below(residual, None, float(np.abs(residual).max()) * (1 + 1e-9))
+    assert not _entries_below(residual, None, float(np.abs(residual).max()))
+    assert _entries_below(np.zeros_like(residual), Q, 1e-300)
+
+
+def test_giving_up_is_said() -> None:
+    problem = low_rank(0, 60, 40, 20)
+    R = locality_weights(problem.X, problem.D)
+    enough = solve(problem.X, problem.D, R, **problem.weights).iterations
+    short = replace(SCHEDULES["fast"], max_iterations=enough - 1)
+    result = solve(problem.X, problem.D, R, **problem.weights, schedule=short)
+    assert result.converged is False
+    assert result.iterations == enough - 1
+    assert result.residuals.shape == (enough - 1, 3)
+    exact = replace(SCHEDULES["fast"], max_iterations=enough)
+    assert solve(problem.X, problem.D, R, **problem.weights, schedule=exact).converged is True
+
+
+def test_the_penalty_is_bounded() -> None:
+    problem = low_rank(0, 30, 20, 8)
+    steps: list[Step] = []
+    endless = Schedule(rho=4.0, tol=1e-300, max_iterations=40)
+    R = locality_weights(problem.X, problem.D)
+    result = solve(problem.X, problem.D, R, **problem.weights, schedule=endless, callback=steps.append)
+    assert not result.converged
+    assert max(step.mu for step in steps) == MU_MAX == steps[-1].mu
+    assert np.isfinite(result.Z).all()
+    assert np.isfinite(result.D).all()
+    assert np.isfinite(result.residuals).all()
+
+
+def test_the_multipliers_keep_their_scale_where_the_penalty_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past its bound the penalty grows no more; here the bound is low, so that it matters."""
+    problem = low_rank(0, 60, 40, 20)
+    R = oracle.locality_weights(problem.X, problem.D, "exp")
+    monkeypatch.setattr("trainer.method.solver.MU_MAX", 20.0)
+    few = Schedule(rho=1.5, tol=1e-300, max_iterations=60)
+    result = solve(problem.X, problem.D, R, **problem.weights, schedule=few)
+    wanted = oracle.solve(problem.X, problem.D, R, **problem.weights, rho=1.5, tol=1e-300, mu_max=20.0, max_iterations=60)
+    assert np.abs(wanted.Z).max() > 0.05
+    assert np.abs(result.Z - wanted.Z).max() < Z_TOLERANCE
+    assert distance_of_dictionaries(result.D, wanted.D) < D_TOLERANCE
+
+
+def test_the_callback_sees_every_iteration() -> None:
+    problem = low_rank(1, 60, 40, 20)
+    R = locality_weights(problem.X, problem.D)
+    steps: list[Step] = []
+    result = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER, callback=steps.append)
+    assert [step.iteration for step in steps] == list(range(1, result.iterations + 1))
+    assert np.array_equal([step.residuals for step in steps], result.residuals)
+    mu = np.array([step.mu for step in steps])
+    assert np.allclose(mu[1:] / mu[:-1], PAPER.rho)
+    assert np.isclose(mu[0] / PAPER.rho, 1 / np.sqrt(60))
+    assert steps[-1].rank == result.rank > 0
+    assert steps[0].rank == 0  # Z is still zero there
+    quiet = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER)
+    assert np.array_equal(quiet.Z, result.Z)
+
+
+def test_residuals_are_what_they_are_called() -> None:
+    """The last row of the history, against the constraint itself."""
+    for shape in ((60, 40, 20), (30, 50, 20)):
+        problem = low_rank(4, *shape)
+        R = locality_weights(problem.X, problem.D)
+        result = solve(problem.X, problem.D, R, **problem.weights)
+        wanted = float(column_norms(problem.X - result.D @ result.Z - result.E).max())
+        assert np.isclose(result.residuals[-1, 0], wanted, rtol=1e-6, atol=1e-12)
+
+
+# --- Inputs ---
+
+
+def test_inputs_are_left_alone_and_their_layout_does_not_matter() -> None:
+    for shape in ((60, 40, 20), (30, 50, 20)):
+        problem = low_rank(3, *shape)
+        X, D = np.asfortranarray(problem.X), np.asfortranarray(problem.D)
+        R = np.asfortranarray(locality_weights(X, D))
+        before = X.copy(), D.copy(), R.copy()
+        first = solve(X, D, R, **problem.weights)
+        for now, then in zip((X, D, R), before, strict=True):
+            assert np.array_equal(now, then)
+        second = solve(*(np.ascontiguousarray(A) for A in (X, D, R)), **problem.weights)
+        assert np.array_equal(first.Z, second.Z)
+        assert not np.shares_memory(first.D, D)
+        assert not np.shares_memory(first.E, X)
+
+
+def test_the_order_of_samples_does_not_matter() -> None:
+    problem = low_rank(6, 60, 40, 20)
+    R = locality_weights(problem.X, problem.D)
+    order = np.random.default_rng(0).permutation(40)
+    one = solve(problem.X, problem.D, R, **problem.weights)
+    other = solve(problem.X[:, order], problem.D, R[:, order], **problem.weights)
+    assert np.abs(one.Z[:, order] - other.Z).max() < 1e-7
+    assert distance_of_dictionaries(other.D, one.D) < 1e-6
+
+
+def test_rotating_pixel_space_rotates_the_dictionary() -> None:
+    problem = low_rank(7, 60, 40, 20)
+    R = locality_weights(problem.X, problem.D)
+    turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(60, 60)))
+    endless = replace(SCHEDULES["fast"], tol=1e-300, max_iterations=20)  # the stopping test does see pixels
+    one = solve(problem.X, problem.D, R, **problem.weights, schedule=endless)
+    other = solve(turn @ problem.X, turn @ problem.D, R, **problem.weights, schedule=endless)
+    assert np.abs(one.Z - other.Z).max() < 1e-7
+    assert distance_of_dictionaries(other.D, turn @ one.D) < 1e-6
+
+
+# --- Parts ---
+
+
+@pytest.mark.parametrize("form", ["exp", "squared"])
+@pytest.mark.parametrize("seed", range(5))
+def test_locality_weights_equal_the_oracle_s(form: str, seed: int) -> None:
+    """Also where an atom is a sample, and where two samples are the same photo."""
+    problem = low_rank(seed, 50, 30, 20)
+    X = np.hstack([problem.X, problem.X[:, :3], problem.X[:, 3:6] + 1e-9])
+    R = locality_weights(X, problem.D, form)
+    assert R.shape == (20, 36)
+    assert np.abs(R - oracle.locality_weights(X, problem.D, form)).max() < 1e-13
+    assert R.min() >= 0
+    if form == "exp":
+        assert np.allclose(R.max(axis=1), 1, rtol=0, atol=1e-13)
+
+
+def test_an_unknown_form_of_the_weights_is_refused() -> None:
+    problem = low_rank(0, 20, 10, 5)
+    with pytest.raises(ValueError, match="exp"):
+        locality_weights(problem.X, problem.D, "cubed")
+
+
+def test_rotation_shortens_x_and_keeps_its_geometry() -> None:
+    problem = low_rank(0, 60, 20, 10)
+    X, Q, D = _rotate(problem.X, problem.D)
+    assert Q is not None
+    assert X.shape == (20, 20)
+    assert np.abs(Q.T @ Q - np.eye(20)).max() < 1e-13
+    assert np.abs(Q @ X - problem.X).max() < 1e-13
+    assert np.abs(Q @ D - problem.D).max() < 1e-13
+    # Two photos of the same pixels: X has not full rank, the atoms still lie in its span.
+    twice = np.hstack([problem.X, problem.X])
+    X, Q, D = _rotate(twice, problem.D)
+    assert Q is not None
+    assert np.abs(Q @ D - problem.D).max() < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_largest_error_needs_no_product(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    d, n, m = 12, 9, 6
+    D, B, K = rng.normal(size=(d, m)), rng.normal(size=(d, n)), rng.normal(size=(m, n))
+    right = D.T @ B + K
+    Z = np.linalg.solve(D.T @ D + 2 * np.eye(m), right)
+    wanted = np.linalg.norm(B - D @ Z, axis=0).max()
+    assert np.isclose(_largest_error(B, Z, K, right), wanted, rtol=1e-10)
+
+
+def test_inverse_of_a_gram_matrix() -> None:
+    A = np.random.default_rng(0).normal(size=(6, 9))
+    inverse = _inverse(np.asfortranarray(np.tril(A @ A.T)), 0.5)
+    assert np.allclose(np.tril(inverse), np.tril(np.linalg.inv(A @ A.T + 0.5 * np.eye(6))))
+    with pytest.raises(FloatingPointError, match="positive definite"):
+        _inverse(np.asfortranarray(-np.eye(3)), 0.5)
+
+
+# --- Memory ---
+
+
+def peak_entries(problem: Problem, schedule: Schedule) -> float:
+    """The most float64 entries that `solve` has at once on top of its arguments, its result included."""
+    X, D = np.asfortranarray(problem.X), np.asfortranarray(problem.D)
+    R = np.asfortranarray(locality_weights(X, D))
+    tracemalloc.start()
+    try:
+        solve(X, D, R, **problem.weights, schedule=schedule)
+        return tracemalloc.get_traced_memory()[1] / 8
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("shape", [(315, 200, 125), (1008, 152, 95), (160, 200, 125), (200, 200, 200)])
+def test_memory_is_four_matrices_like_x_and_ten_like_z(shape: tuple[int, int, int], name: str) -> None:
+    d, n, m = shape
+    peak = peak_entries(low_rank(0, d, n, m, classes=20), replace(SCHEDULES[name], max_iterations=40))
+    assert peak <= 4 * d * n + 10 * m * n
+    if m < 0.7 * n:  # as in the paper: 5 atoms for 8 photos
+        assert peak <= 12 * max(d, m) * n

@@ -1,0 +1,147 @@
+"""The threshold against strangers: what it promises is what was counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from edge.errors import ParameterError
+from tests.trainer.test_model import SPEC, gallery
+from trainer import thresholds as calibrate
+from trainer.method.estimator import LCLRRDL
+from trainer.model import Model, fit
+from trainer.thresholds import strangers_confidence, stricter, threshold, top_confidence
+
+confidences = st.lists(st.floats(-0.2, 1.0), min_size=1, max_size=400).map(np.array)
+
+
+@given(confidences, st.floats(1e-4, 0.5))
+def test_no_more_strangers_pass_than_asked_for(strangers: np.ndarray, fpir: float) -> None:
+    found = threshold(strangers, fpir)
+    assert found.passed == np.sum(strangers >= found.confidence) <= fpir * len(strangers)
+    lower = found.confidence - 2e-4
+    assert np.sum(strangers >= lower) > found.passed or found.passed == np.floor(fpir * len(strangers))
+
+
+@given(confidences, st.floats(1e-4, 0.5))
+def test_never_less_is_promised_than_the_number_of_trials_allows(strangers: np.ndarray, fpir: float) -> None:
+    found = threshold(strangers, fpir)
+    assert found.promise >= 3 / len(strangers)
+    assert found.promise >= found.target == fpir
+
+
+@pytest.mark.parametrize(("passed", "trials"), [(0, 50), (1, 180), (9, 180), (50, 50)])
+def test_the_interval_is_exact(passed: int, trials: int) -> None:
+    """At its ends, what was counted has a chance of 2.5 % by the binomial law."""
+    found = calibrate.Rejection(confidence=0.5, target=0.01, passed=passed, trials=trials)
+    low, high = found.interval
+    assert low <= found.rate <= high
+    if passed:
+        assert binom.sf(passed - 1, trials, low) == pytest.approx(0.025)
+    if passed < trials:
+        assert binom.cdf(passed, trials, high) == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize("fpir", [0, 1, -0.1, float("nan")])
+def test_a_rate_is_a_rate(fpir: float) -> None:
+    with pytest.raises(ParameterError):
+        threshold(np.array([0.5]), fpir)
+
+
+def test_a_stranger_is_scored_by_a_model_that_never_saw_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    faces = gallery(people=tuple("abcdef"))
+    seen: list[set[str]] = []
+    scored: list[int] = []
+    usual_fit, usual_scores = LCLRRDL.fit, LCLRRDL.decision_function
+
+    def watched_fit(self: LCLRRDL, X: np.ndarray, y: np.ndarray) -> LCLRRDL:
+        seen.append(set(y))
+        return usual_fit(self, X, y)
+
+    def watched_scores(self: LCLRRDL, X: np.ndarray) -> np.ndarray:
+        for crop in X:
+            (at,) = np.flatnonzero((faces.images == crop).all(axis=(1, 2)))
+            assert faces.labels[at] not in seen[-1]
+            scored.append(int(at))
+        return usual_scores(self, X)
+
+    monkeypatch.setattr(LCLRRDL, "fit", watched_fit)
+    monkeypatch.setattr(LCLRRDL, "decision_function", watched_scores)
+    folds: list[tuple[int, int]] = []
+    found = strangers_confidence(faces, SPEC, {}, folds=2, progress=lambda done, all_: folds.append((done, all_)))
+    assert sorted(scored) == list(range(len(faces.labels)))
+    assert folds == [(0, 2), (1, 2)]
+    assert found.shape == faces.labels.shape
+    assert np.isfinite(found).all()
+
+
+def test_confidence_is_that_of_the_graph() -> None:
+    scores = np.array([[3.0, 4.0], [0.0, 0.0], [-1.0, 0.0]])
+    np.testing.assert_allclose(top_confidence(scores), [0.8, 0, 0])
+
+
+def test_a_model_keeps_its_threshold(tmp_path: Path) -> None:
+    people = tuple("abcdef")
+    model = fit(gallery(people=people), SPEC, {"atoms_per_class": 3}, fpir=0.1)
+    assert model.rejection is not None
+    assert model.rejection.trials == len(model.crops)
+    model.save(tmp_path / "door.npz")
+    assert Model.load(tmp_path / "door.npz").rejection == model.rejection
+    again = fit(gallery(people=people), SPEC, {"atoms_per_class": 3}, fpir=0.1)
+    assert again.rejection == model.rejection
+
+
+def test_of_few_people_none_can_be_left_out() -> None:
+    assert fit(gallery(), SPEC, {"atoms_per_class": 3}, fpir=0.1).rejection is None
+
+
+# --- Strangers who are handed in ---
+
+
+@given(confidences, confidences, st.floats(1e-4, 0.5))
+def test_of_two_kinds_of_strangers_neither_passes_more_often_than_asked_for(
+    left_out: np.ndarray, public: np.ndarray, fpir: float
+) -> None:
+    found = stricter(left_out, public, fpir)
+    assert found is not None
+    decide, others = (public, left_out) if found.public else (left_out, public)
+    alone = threshold(decide, fpir)
+    assert (found.confidence, found.passed, found.trials) == (alone.confidence, alone.passed, len(decide))
+    assert found.promise == alone.promise >= 3 / len(decide), "the others make it look no better"
+    assert found.others_passed == np.sum(others >= found.confidence) <= fpir * len(others) == fpir * found.others_trials
+
+
+@given(confidences, st.integers(1, 5000))
+def test_photos_that_are_easy_to_refuse_change_nothing(left_out: np.ndarray, easy: int) -> None:
+    found = stricter(left_out, np.full(easy, left_out.min() - 1))
+    alone = threshold(left_out)
+    assert found is not None
+    assert (found.confidence, found.interval, found.promise) == (alone.confidence, alone.interval, alone.promise)
+
+
+def test_one_kind_alone_will_do() -> None:
+    one, none = np.array([0.3, 0.5]), np.zeros(0)
+    assert stricter(one, none, 0.1) == threshold(one, 0.1)
+    public = stricter(none, one, 0.1)
+    assert public is not None
+    assert (public.public, public.confidence, public.trials) == (True, threshold(one, 0.1).confidence, 2)
+    assert stricter(none, none, 0.1) is None
+
+
+@pytest.mark.parametrize("people", [("anna", "ben"), tuple("abcdef")])
+def test_strangers_are_scored_by_the_model_itself(people: tuple[str, ...], tmp_path: Path) -> None:
+    known, strangers = gallery(people=people), gallery(seed=7, people=("yves", "zoe"))
+    model = fit(known, SPEC, {"atoms_per_class": 3}, fpir=0.1, strangers=strangers)
+    found = model.rejection
+    assert found is not None
+    scored = top_confidence(model.scores(strangers.images))
+    trials = {True: len(strangers.images), False: len(known.images) if len(people) > 5 else 0}
+    assert (found.trials, found.others_trials) == (trials[found.public], trials[not found.public])
+    assert (found.passed if found.public else found.others_passed) == np.sum(scored >= found.confidence) <= 1
+    model.save(tmp_path / "door.npz")
+    assert Model.load(tmp_path / "door.npz").rejection == found

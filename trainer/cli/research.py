@@ -1,0 +1,168 @@
+"""`trainer reproduce` and `trainer tables`: a cell of the paper's tables by any method, and all of them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from edge.cli import common as console
+from edge.errors import TrainingError, UsageError
+from edge.vision.preprocess import Kind as FeatureKind
+from trainer import tuning
+from trainer.baselines.registry import method_of
+from trainer.cli.options import (
+    PARTS,
+    MethodName,
+    Schedule,
+    Seed,
+    Threads,
+    blas_threads,
+    parts_grid,
+    refuse_unwritable,
+    trial_table,
+)
+from trainer.method.coding import Kind as CodingKind
+from trainer.paper import experiments as benchmark
+from trainer.paper import tables as paper
+from trainer.paper import typeset
+
+Scenario = Literal["sunglasses", "scarf", "mixed"]
+Dataset = Literal["yaleb", "ar"]
+
+
+def reproduce(
+    dataset: Annotated[Dataset, typer.Option(help="Extended Yale B or AR.")],
+    data: Annotated[Path, typer.Option(help="The data set as .npz: images and labels (docs/reproduce.md).")],
+    method: MethodName = "lclrrdl",
+    per_class: Annotated[int, typer.Option(min=1, help="Yale B: training images per person.")] = 8,
+    rate: Annotated[int, typer.Option(help="Yale B: 2, 4 or 8 for 1/2, 1/4, 1/8.")] = 4,
+    scenario: Annotated[Scenario, typer.Option(help="AR: what covers the faces.")] = "sunglasses",
+    features: Annotated[FeatureKind, typer.Option(help="pixels is the paper's.")] = "pixels",
+    coding: Annotated[CodingKind | None, typer.Option(help="LCLRRDL: batch codes all test faces together (l1).")] = None,
+    schedule: Annotated[Schedule | None, typer.Option(help="LCLRRDL: penalty schedule of the solver (fast).")] = None,
+    parts: Annotated[str | None, typer.Option(metavar=PARTS, help="LCLRRDL: parts beside the whole face.")] = None,
+    splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
+    config: Annotated[Path | None, typer.Option(help="Parameters instead of the tuned ones.")] = None,
+    tune_first: Annotated[
+        bool, typer.Option("--tune", help="Choose parameters on training images and print them; no test.")
+    ] = False,
+    folds: Annotated[int, typer.Option(min=2, help="Folds of --tune.")] = 4,
+    jobs: Annotated[int, typer.Option(help="Processes of --tune; -1 for all cores.")] = -1,
+    seed: Seed = 0,
+    threads: Threads = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Measure one cell of the paper's tables."""
+    chosen = method_of(method)
+    options = {"coding": coding, "schedule": schedule, "parts": parts and parts_grid(parts)}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if not set(given) <= set(chosen.fixed):
+        raise UsageError(f"{method} has no --{' or --'.join(given)}.", "Leave it out.")
+    cell = benchmark.Cell(dataset=dataset, per_class=per_class, rate=rate, scenario=scenario)
+    images, labels = benchmark.load_arrays(data, cell)
+    if tune_first:
+        how: dict[str, Any] = {"method": method, "features": features, "folds": folds, "seed": seed}
+        with console.progress("Tuning") as line:
+            trials = benchmark.tune_cell(images, labels, cell, **how, jobs=jobs, progress=line.count, **given)
+        console.say(trial_table(trials))
+        best = benchmark.choose_for_cell(trials, labels, cell, method)
+        typer.echo(benchmark.entry(cell, best, **how, **given))
+        return
+    with console.progress(cell.name) as line, blas_threads(threads):
+        result = benchmark.reproduce(
+            images,
+            labels,
+            cell,
+            method=method,
+            features=features,
+            splits=splits,
+            seed=seed,
+            parameters=tuning.from_toml(config, {"atoms_per_class", *chosen.usual}) if config else None,
+            progress=line.count,
+            **given,
+        )
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        typer.echo(
+            f"{chosen.title}, {cell.name}, {features}: {result['accuracy_mean']:.1f} % "
+            f"(deviation {result['accuracy_std']:.1f} over {splits} splits), training {result['train_seconds_mean']:.1f} s"
+        )
+
+
+def tables(
+    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz (docs/reproduce.md).")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder to write (results), or with --tune a file (tuned.toml).")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One split of the smallest cell, to see that all works.")] = False,
+    splits: Annotated[int | None, typer.Option(min=1, help="Random splits to average over (10).")] = None,
+    methods: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only these methods.")] = None,
+    cells: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only cells that begin so: yaleb-8, ar.")] = None,
+    parameters: Annotated[Path, typer.Option(help="TOML that --tune wrote.", show_default=False)] = benchmark.TUNED,
+    tune_first: Annotated[
+        bool, typer.Option("--tune", help="Choose parameters on training images, and write them; no test.")
+    ] = False,
+    folds: Annotated[int, typer.Option(min=2, help="Folds of --tune.")] = 3,
+    lend: Annotated[
+        bool, typer.Option(help="With --tune: what is found at 1/8, or with sunglasses, serves like cells.")
+    ] = True,
+    jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Work on a Dask cluster instead, as tcp://HOST:8786.")
+    ] = None,
+    seed: Seed = 0,
+) -> None:
+    """Measure Tables 1, 2 and 3 of the paper. A run that was stopped goes on where it was."""
+    columns = paper.chosen_cells(cells or (paper.QUICK_CELL if quick else None))
+    rows = paper.chosen_methods(methods)
+    found = paper.load(data, columns)
+    where: dict[str, Any] = {"workers": jobs, "scheduler": scheduler}
+    which: dict[str, Any] = {"methods": rows, "cells": columns, "seed": seed}
+    if tune_first:
+        output = output or Path("tuned.toml")
+        refuse_unwritable(output)
+        with console.progress("Tuning") as line:
+            failures = paper.tune_all(found, output, **which, **where, folds=folds, lend=lend, progress=_tuning(line))
+        console.say(f"Saved {output}.")
+    else:
+        output = output or Path("results")
+        planned = paper.plan(found, **which, splits=splits or (1 if quick else 10), file=parameters)
+        with paper.Runs(output) as runs, console.progress("Measuring") as line:
+            failures = paper.run(planned, found, runs, **where, progress=_measuring(line))
+            command = shlex.join(["trainer", *sys.argv[1:]])
+            typer.echo(typeset.write(paper.collect(planned, runs.done), output, command), nl=False)
+        console.say(f"Saved tables.md, .csv, .tex and .png in {output}.")
+    if failures:
+        raise TrainingError("\n".join([f"{len(failures)} failed:", *failures]), "The other figures stand.")
+
+
+def _tuning(line: console.Progress) -> Callable[[str, int, int], None]:
+    def tell(task: str, done: int, total: int) -> None:
+        line(f"{task}, {done} of {total} trainings")
+        if done == total and not line.shown:
+            console.say(f"Tuned {task}.")
+
+    return tell
+
+
+def _measuring(line: console.Progress) -> Callable[[paper.Status], None]:
+    def tell(status: paper.Status) -> None:
+        left = "" if status.seconds_left is None else f", about {_duration(status.seconds_left)} left"
+        text = f"{status.done} of {status.total}{left} (last {status.job.row}, {status.job.cell.name})"
+        line(text)
+        if not line.shown and 20 * status.done // status.total > 20 * (status.done - 1) // status.total:
+            console.say(f"Measured {text}.")  # in a log, twenty lines
+
+    return tell
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min" if minutes else f"{seconds:.0f} s"
