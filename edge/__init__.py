@@ -17,11 +17,6 @@ _HOMES = {
     "Terminal": "terminal.loop",
     "open_camera": "camera.live",
 }
-    "Recognition": "vision.recognize",
-    "Recognizer": "vision.recognize",
-    "Terminal": "terminal.loop",
-    "open_camera": "camera.live",
-}
 
 
 def __getattr__(name: str) -> Any:

@@ -30,7 +30,7 @@ from edge.credentials import read_secret
 from edge.decision.doorlist import DoorList
 from edge.decision.track import VisitRules
 from edge.errors import EdgeError, ParameterError, SettingsError
-from edge.events.event import arguments, check_seconds, printable
+from edge.events.event import arguments, check_seconds
 from edge.files import read_bytes
 from edge.monitor.http_server import parse_address
 from edge.monitor.metrics import MetricsSettings
@@ -38,6 +38,7 @@ from edge.sinks import mqtt, webhook
 from edge.sinks.gpio import GpioSettings
 from edge.sinks.mqtt import MqttSettings
 from edge.sinks.webhook import WebhookSettings
+from edge.text import printable
 from edge.vision.detect import MIN_FACE
 from edge.vision.liveness import LivenessSettings
 from edge.vision.quality import QualityLimits

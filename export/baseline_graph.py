@@ -16,8 +16,8 @@ from trainer.baselines.coders import BaselineCoder, BaselineCoding
 from trainer.baselines.llc import SMALLEST, LLCCoding
 from trainer.baselines.lrrs import SparseCoding
 from trainer.baselines.src import ERROR_STEP, RELAXATION, STEP, SRCCoding
-from trainer.method.prox import Array
 from trainer.model import Model
+from trainer.types import Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -27,8 +27,8 @@ from export.nodes import Precision as Precision
 from trainer.features.network import CHANNELS, EMBEDDING, Backbone, Spec, prepared
 from trainer.features.parts import FAINT, fuse, unit_part
 from trainer.method.coding import ROUNDING, Coder, Coding, code_by_factors, project
-from trainer.method.prox import Array
 from trainer.model import Model
+from trainer.types import Array
 
 CONTRAST = 8.0  # grey levels between the darkest and the brightest pixel that a face exceeds in any light
 

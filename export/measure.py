@@ -25,9 +25,9 @@ from trainer.data.augment import harden
 from trainer.data.gallery import Gallery
 from trainer.features.network import features
 from trainer.method.coding import Coding
-from trainer.method.prox import Array
 from trainer.model import Model
 from trainer.thresholds import Rejection
+from trainer.types import Array
 
 FACES = 1024  # one of them is just less than 0.1 points
 HARD_ENOUGH = 0.97  # accuracy: that of a good model on the occluded faces of AR

@@ -25,8 +25,8 @@ from export.pack import fingerprint
 from trainer.baselines.coders import restored_coding
 from trainer.data.gallery import Gallery
 from trainer.features.network import EMBEDDING, KIND, stacked
-from trainer.method.prox import Array
 from trainer.model import Model
+from trainer.types import Array
 
 SCORE_DIFFERENCE = 1e-4
 OUTPUT_DIFFERENCE = 1e-3  # of confidence and the like, which divide by small numbers

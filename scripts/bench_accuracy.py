@@ -32,11 +32,11 @@ from export.build import factorise
 from trainer.data.gallery import Gallery, load
 from trainer.features.network import SIDE, Backbone, Spec, chosen
 from trainer.method.estimator import LCLRRDL
-from trainer.method.prox import Array
 from trainer.model import fit
 from trainer.paper.experiments import Cell, load_arrays, random_split
 from trainer.presets import PRESETS
 from trainer.thresholds import top_confidence
+from trainer.types import Array
 
 FPIR, ENROLLED = 0.01, 0.7
 # Eyes, nose and corners of the mouth in the mean image.

@@ -15,8 +15,8 @@ import numpy as np
 from bench_accuracy import AR_POINTS, ONCE, Answers, Faces, Task, collected, fill, placed
 from kept import Kept
 
-from trainer.method.prox import Array
 from trainer.paper.experiments import Cell, load_arrays
+from trainer.types import Array
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
 KINDS = ("blocks", "sunglasses", "wrong names")

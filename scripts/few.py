@@ -34,10 +34,10 @@ from trainer.data.augment import COPIES
 from trainer.data.gallery import Gallery
 from trainer.features.illumination import suited
 from trainer.method.estimator import LCLRRDL
-from trainer.method.prox import Array
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.presets import DEFAULT, PRESETS
 from trainer.thresholds import FPIR, top_confidence
+from trainer.types import Array
 
 DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 PHOTOS = (1, 2, 3, 5, 8)

@@ -19,8 +19,8 @@ from edge.vision.preprocess import features
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
 from trainer.method.estimator import LCLRRDL
-from trainer.method.prox import Array
 from trainer.presets import PRESETS
+from trainer.types import Array
 
 SIGNS = {
     "confidence": 1,

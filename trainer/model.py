@@ -30,9 +30,9 @@ from trainer.features.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.method.base import FaceClassifier
 from trainer.method.coding import Coder, Coding
 from trainer.method.estimator import LCLRRDL
-from trainer.method.prox import Array
 from trainer.method.solver import Step
 from trainer.thresholds import Rejection
+from trainer.types import Array
 
 FORMAT = 1
 ARRAYS = ("D", "W", "W_parts", "atom_people", "crops", "crop_people")

@@ -19,7 +19,7 @@ from trainer.data.gallery import Gallery
 from trainer.features.network import Spec
 from trainer.method.base import FaceClassifier
 from trainer.method.estimator import LCLRRDL
-from trainer.method.prox import Array
+from trainer.types import Array
 
 FOLDS = 5
 FPIR = 0.01

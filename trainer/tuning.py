@@ -19,8 +19,8 @@ from trainer.features.network import Spec, features
 from trainer.method.base import CodeClassifier, FaceClassifier
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.estimator import LCLRRDL
-from trainer.method.prox import Array
 from trainer.parallel import each
+from trainer.types import Array
 
 GRID: dict[str, tuple[Any, ...]] = {
     "features": ("pixels", "gradient", "both"),

@@ -11,7 +11,6 @@ Both keep the threshold against strangers, a number that was measured by leaving
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
@@ -22,6 +21,7 @@ import numpy as np
 
 from edge.errors import GalleryError, UsageError
 from edge.kit.manifest import NO_ALIGNMENT
+from edge.text import count, same_spelling, some
 from trainer import model as models
 from trainer.data import gallery
 from trainer.data.gallery import Gallery
@@ -29,10 +29,10 @@ from trainer.features.network import features
 from trainer.method.base import random_atoms
 from trainer.method.classifier import ridge
 from trainer.method.estimator import LCLRRDL
-from trainer.method.prox import Array, column_norms
+from trainer.method.prox import column_norms
 from trainer.model import Model
-from trainer.text import count, some
 from trainer.thresholds import FEWEST_PEOPLE, FPIR, Rejection, strangers_confidence, threshold
+from trainer.types import Array
 
 Progress = Callable[[int, int], None]
 RIDGE = 0.5  # with it, strangers are as confident as before a person was forgotten, so that the threshold can be kept
@@ -91,7 +91,7 @@ def sources(model: Model, photos: Gallery) -> list[str]:
 def forget(model: Model, name: str, *, calibrate: bool = False, progress: Progress | None = None) -> Model:
     """The model without a person: learned again from the photos of all others."""
     _refuse_baselines(model)
-    name = unicodedata.normalize("NFC", name)  # as in a gallery
+    name = same_spelling(name)  # as in a gallery
     if name not in model.labels:
         near = get_close_matches(name, model.labels, n=1)
         raise UsageError(f"There is no {name} in the model.", f"Did you mean {near[0]}?" if near else "Check the name.")

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from edge.errors import AuditChainError, AuditDamagedError, AuditError, UsageError
-from edge.events.event import Event, strict_json, utc_text
+from edge.events.event import Event, utc_text
 from edge.files import alone_in
+from edge.text import strict_json
 
 APPLICATION = 0x1C1A0D17  # SQLite's mark of whose file this is
 VERSION = 1

@@ -12,8 +12,9 @@ from typing import Any
 from edge.audit.crypto import open_box
 from edge.audit.log import TELL, AuditLog, Entry
 from edge.errors import AuditChainError, UsageError
-from edge.events.event import Event, printable, strict_json
+from edge.events.event import Event
 from edge.files import write_atomically
+from edge.text import printable, strict_json
 
 
 def line(entry: Entry) -> str:

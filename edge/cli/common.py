@@ -15,8 +15,9 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from edge.errors import EXIT_INTERRUPTED, EdgeError
-from edge.events.event import Background, StreamClosed, _Lines, printable
+from edge.events.event import Background, StreamClosed, _Lines
 from edge.files import read_bytes as read_bytes
+from edge.text import printable
 
 REPEAT_SECONDS = 10.0
 """A warning is not repeated before: a fault that comes with each frame must not fill an SD card."""

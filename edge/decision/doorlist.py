@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, tzinfo
@@ -18,6 +17,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from edge.errors import DoorListError
+from edge.text import same_spelling
 
 NOT_LISTED = "not on this door's list"
 OUTSIDE_HOURS = "outside hours"
@@ -102,7 +102,7 @@ class DoorList:
         """None if the person may pass at that time, else why not. Of several reasons, the one nearest to a yes."""
         if when.utcoffset() is None:
             raise ValueError("a time without its zone says nothing")
-        mine = [entry for entry in self.entries if entry.people is None or _one_spelling(label) in entry.people]
+        mine = [entry for entry in self.entries if entry.people is None or same_spelling(label) in entry.people]
         if FIRST_YEAR <= when.year <= LAST_YEAR:  # elsewhere a shift may leave the calendar
             when = when.astimezone(self.zone)
         refusals = {entry.refusal(when) for entry in mine} or {NOT_LISTED}
@@ -111,12 +111,7 @@ class DoorList:
     def unknown_people(self, labels: Iterable[str]) -> list[str]:
         """People on the list whom the kit does not know: probably misspelt."""
         listed = frozenset[str]().union(*(entry.people or () for entry in self.entries))
-        return sorted(listed - {_one_spelling(label) for label in labels})
-
-
-def _one_spelling(name: str) -> str:
-    """As the trainer spells names: composed accents."""
-    return unicodedata.normalize("NFC", name)
+        return sorted(listed - {same_spelling(label) for label in labels})
 
 
 def _door_list(contents: dict[str, Any], source: str) -> DoorList:
@@ -156,7 +151,7 @@ def _allowed(entry: dict[str, Any], where: str) -> Allowed:
     if people != "everyone" and (not isinstance(people, list) or not all(isinstance(name, str) and name for name in people)):
         raise _wrong(where, "people", 'a list of names, people = ["anna", "ben"], or "everyone"')
     allowed = Allowed(
-        people=None if people == "everyone" else frozenset(map(_one_spelling, people)),
+        people=None if people == "everyone" else frozenset(map(same_spelling, people)),
         weekdays=frozenset(day for days in _texts(entry, "weekdays", where, "mon-sun") for day in _days(days, where)),
         hours=tuple(_span(hours, where) for hours in _texts(entry, "hours", where, "00:00-24:00")),
         valid_from=_day(entry, "valid_from", where, date.min),

@@ -13,7 +13,6 @@ pairs of photos of two people.
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from edge.camera.live import Camera, Frame
 from edge.errors import AlreadyEnrolledError, ParameterError
-from edge.events.event import printable
+from edge.text import printable, same_spelling
 from edge.vision.detect import Face, FaceFinder, photo_min_face
 from edge.vision.preprocess import SIZE, FeatureSpec, align, features
 from edge.vision.quality import Quality, QualityLimits, assess
@@ -269,7 +268,7 @@ class _Session:
         self.looks += 1
         names = {other for other, rows in self.others.items() if _likeness(photo, rows) > ALIKE}
         if self.known is not None and (label := self.known(grey, face)) is not None:
-            names.add(unicodedata.normalize("NFC", label))
+            names.add(same_spelling(label))
         self.votes.update(names - {self.name})
         for other, votes in self.votes.items():
             if votes >= self.settings.votes and 2 * votes >= self.looks:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,11 +21,11 @@ from edge.camera.live import Camera
 from edge.camera.photo import SUFFIXES, read_colour
 from edge.enrol.session import ADVICE, LIKENESS, Captured, CaptureSettings, Known, Photo, capture
 from edge.errors import DetectorMissingError, GalleryError, KitError, KitUnsafeError, TooFewPhotosError, UsageError
-from edge.events.event import printable
 from edge.files import write_atomically
 from edge.kit import guard as onnx_guard
 from edge.kit.format import Kit
 from edge.kit.manifest import NO_ALIGNMENT
+from edge.text import printable, same_spelling
 from edge.vision import detect
 from edge.vision.detect import Face, FaceFinder, photo_min_face
 from edge.vision.preprocess import SIZE, align, features
@@ -120,7 +119,7 @@ def _too_few(captured: Captured, needed: int) -> TooFewPhotosError:
 
 def checked_name(name: str) -> str:
     """A name that is safe as the name of a folder and on a terminal, in the one spelling (NFC) that the trainer uses."""
-    name = unicodedata.normalize("NFC", name)
+    name = same_spelling(name)
     faults = {
         "is empty": not name.strip(),
         f"is longer than {MAX_NAME} characters": len(name) > MAX_NAME or len(name.encode("utf-8", "replace")) > 255,
@@ -181,7 +180,7 @@ def _enrolled(
     """The likenesses of the photos that `name` has, and of those that other people have."""
     rows: dict[str, list[NDArray[np.float32]]] = {}
     for folder in _listed(output) if output.is_dir() else []:
-        person = unicodedata.normalize("NFC", folder.name)
+        person = same_spelling(folder.name)
         if folder.name.startswith(".") or not folder.is_dir() or not (with_others or person == name):
             continue
         for file in _listed(folder):

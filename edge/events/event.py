@@ -6,12 +6,10 @@ A sink is a callable that takes an Event. None of them may delay a frame: those 
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
 import queue
-import re
 import shlex
 import shutil
 import signal
@@ -149,25 +147,6 @@ def utc_text(when: datetime) -> str:
 def _number(value: float) -> float | None:
     """JSON knows no NaN and no infinity. Rounding keeps the order, so a grant never shows less than its threshold."""
     return round(float(value), 6) if math.isfinite(value) else None
-
-
-def strict_json(value: Any) -> str:
-    """One line that every parser takes: no NaN, valid UTF-8, and nothing unprintable outside an escape."""
-
-    def finite(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {key: finite(inner) for key, inner in part.items()}
-        if isinstance(part, list | tuple):
-            return [finite(inner) for inner in part]
-        return None if isinstance(part, float) and not math.isfinite(part) else part
-
-    line = json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode()
-    return re.sub(r"[^ -~]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], line)
-
-
-def printable(text: str) -> str:
-    """A name may hold line breaks, terminal commands or a turn of the writing direction: none of them reaches a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 Sink = Callable[[Event], None]

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from edge.errors import EdgeError, KitError, KitForeignError, KitOlderError
-from edge.events.event import KIT_DIGITS, printable
+from edge.events.event import KIT_DIGITS
 from edge.files import alone_in, write_atomically
 from edge.kit import format as kits
 from edge.kit.format import Kit
+from edge.text import printable
 from edge.vision.recognize import Recognizer
 
 USUAL = Path("/var/lib/lclrr-edge/kits")

@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Any
 
 from edge.errors import ListenError, UsageError
-from edge.events.event import strict_json
 from edge.monitor.http_server import Handler, Server, parse_address
+from edge.text import strict_json
 
 OLD_SECONDS = 5.0
 """A terminal that has processed no frame for so long is not well."""

@@ -18,9 +18,10 @@ from typing import Any
 import cv2
 import numpy as np
 
-from edge.events.event import SCHEMA, Event, strict_json
+from edge.events.event import SCHEMA, Event
 from edge.monitor.annotate import View
 from edge.monitor.http_server import Handler, Server
+from edge.text import strict_json
 
 EVENTS = 50
 STREAMS = 4

@@ -19,9 +19,10 @@ from typing import Any
 
 from edge.credentials import read_secret
 from edge.errors import ParameterError, SinkError
-from edge.events.event import Event, strict_json
+from edge.events.event import Event
 from edge.sinks import EXPIRED, message
 from edge.sinks.retry import Courier, Later, Refused
+from edge.text import strict_json
 
 ANSWER_SECONDS = 5.0  # for the broker, to accept a connection or acknowledge a message
 ROOT = "lclrr-edge"

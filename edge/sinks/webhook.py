@@ -20,9 +20,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from edge.credentials import read_secret
 from edge.errors import ParameterError, SinkError
-from edge.events.event import Event, strict_json
+from edge.events.event import Event
 from edge.sinks import message
 from edge.sinks.retry import Courier, Later, Refused
+from edge.text import strict_json
 
 AGAIN = {408, 425, 429}  # of the 4xx, those that speak of now and not of the event
 

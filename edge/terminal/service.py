@@ -20,8 +20,9 @@ from pathlib import Path
 from edge import errors
 from edge import settings as configuration
 from edge.errors import EdgeError, KitError, ServiceError
-from edge.events.event import Event, printable
+from edge.events.event import Event
 from edge.files import write_atomically
+from edge.text import printable
 
 PLACE = Path("/etc/systemd/system/lclrr-edge.terminal.service")
 STATE = Path("/var/lib/lclrr-edge")

@@ -16,7 +16,7 @@ from edge.audit.gate import Audited
 from edge.camera.live import open_camera
 from edge.decision.doorlist import DoorList
 from edge.errors import KitError
-from edge.events.event import Background, Command, ForPeople, JsonLines, Sink, printable
+from edge.events.event import Background, Command, ForPeople, JsonLines, Sink
 from edge.files import read_bytes
 from edge.kit import format as kits
 from edge.kit import selftest
@@ -31,6 +31,7 @@ from edge.settings import Settings
 from edge.sinks import gpio, mqtt, webhook
 from edge.terminal.loop import Terminal
 from edge.terminal.service import Systemd
+from edge.text import printable
 from edge.vision.recognize import Recognizer, untimed
 
 LAST_SECONDS = 1.0

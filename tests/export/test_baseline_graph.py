@@ -31,8 +31,8 @@ from trainer.baselines.registry import METHODS, DeviceMethod
 from trainer.cli.commands import app as training
 from trainer.data.gallery import Gallery
 from trainer.features.network import features
-from trainer.method.prox import Array
 from trainer.model import Model, fit
+from trainer.types import Array
 
 METHOD_NAMES = tuple(name for name in get_args(DeviceMethod) if name != "lclrrdl")
 

@@ -19,8 +19,8 @@ from tests.fixtures import kits as doors
 from trainer.features.network import features
 from trainer.features.parts import Grid
 from trainer.method.coding import Coder
-from trainer.method.prox import Array
 from trainer.model import Model
+from trainer.types import Array
 
 KINDS = ("pixels", "gradient", "both")
 CODINGS = ("l1", "l21")

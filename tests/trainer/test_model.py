@@ -24,9 +24,9 @@ from edge.vision.preprocess import FeatureSpec, features
 from trainer.data.gallery import Gallery
 from trainer.method.coding import Coding
 from trainer.method.estimator import LCLRRDL
-from trainer.method.prox import Array
 from trainer.method.solver import Schedule, Step
 from trainer.model import ARRAYS, FORMAT, Model, fit
+from trainer.types import Array
 
 ROOT = Path(__file__).parents[2]
 SPEC = FeatureSpec(height=10, width=8)

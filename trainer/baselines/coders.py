@@ -20,7 +20,7 @@ from trainer.baselines.llc import LLCCoding
 from trainer.baselines.lrrs import SparseCoding
 from trainer.baselines.src import SRCCoding
 from trainer.method.coding import CHUNK, Coding
-from trainer.method.prox import Array
+from trainer.types import Array
 
 BaselineCoding = SRCCoding | LLCCoding | SparseCoding
 CODINGS: dict[str, type[BaselineCoding]] = {"src": SRCCoding, "llc": LLCCoding, "lrrs": SparseCoding}

@@ -18,8 +18,8 @@ from trainer.baselines.lrrs import SparseCoding, code_sparsely
 from trainer.features.network import Spec
 from trainer.method.base import check_positive
 from trainer.method.coding import CHUNK
-from trainer.method.prox import Array
 from trainer.method.solver import locality_weights
+from trainer.types import Array
 
 
 class LCLRR(FixedDictionary):

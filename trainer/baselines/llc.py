@@ -21,7 +21,7 @@ import numpy as np
 from edge.errors import ParameterError
 from trainer.features.network import Spec
 from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
-from trainer.method.prox import Array
+from trainer.types import Array
 
 SMALLEST = 1e-12  # of tr(C): a face that is an atom is coded by it alone, whatever the rounding of its distance is
 

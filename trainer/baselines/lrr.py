@@ -20,7 +20,8 @@ from edge.errors import ParameterError, TrainingError
 from trainer.features.network import Spec
 from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
 from trainer.method.coding import Coder, Coding
-from trainer.method.prox import Array, column_shrink, soft_threshold, svt
+from trainer.method.prox import column_shrink, soft_threshold, svt
+from trainer.types import Array
 
 ERRORS = {"l1": soft_threshold, "l21": column_shrink}
 

@@ -21,7 +21,8 @@ from trainer.baselines.src import ridge_constants
 from trainer.features.network import Spec
 from trainer.method.base import check_positive
 from trainer.method.coding import CHUNK
-from trainer.method.prox import Array, column_norms, shrink_factors, soft_threshold
+from trainer.method.prox import column_norms, shrink_factors, soft_threshold
+from trainer.types import Array
 
 Callback = Callable[[int, Array], None]
 

@@ -25,7 +25,7 @@ from trainer.baselines.rpca import rpca, unit_atoms
 from trainer.baselines.src import explained, sparse_codes
 from trainer.features.network import Spec
 from trainer.method.base import FaceClassifier, check_count, check_positive
-from trainer.method.prox import Array
+from trainer.types import Array
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from trainer.baselines.lrr import check_classifier_codes, refuse_zero
 from trainer.baselines.lrrs import SparseCoding, code_faces
 from trainer.features.network import Spec
 from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
-from trainer.method.prox import Array, soft_threshold, svt
+from trainer.method.prox import soft_threshold, svt
+from trainer.types import Array
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from edge.errors import TrainingError
 from trainer.baselines.src import explained, sparse_codes
 from trainer.features.network import Spec
 from trainer.method.base import FaceClassifier, check_count, check_positive
-from trainer.method.prox import Array, column_norms, soft_threshold, svt
+from trainer.method.prox import column_norms, soft_threshold, svt
+from trainer.types import Array
 
 MAX_ITERATIONS = 500
 

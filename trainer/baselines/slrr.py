@@ -32,7 +32,8 @@ from trainer.baselines.lrr import refuse_zero
 from trainer.baselines.lrrs import SparseCoding, code_faces
 from trainer.features.network import Spec
 from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
-from trainer.method.prox import Array, soft_threshold, svt
+from trainer.method.prox import soft_threshold, svt
+from trainer.types import Array
 
 KEPT = 0.5  # share of the old D in the new, as in the paper
 RIDGE = 1.0  # delta; atoms that few samples use would grow without bound: with 1e-3 they did, and fewer faces were recognised

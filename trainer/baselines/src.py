@@ -27,7 +27,8 @@ from edge.errors import ParameterError
 from trainer.features.network import Spec
 from trainer.method.base import FaceClassifier, check_count, check_positive, random_atoms
 from trainer.method.classifier import one_hot
-from trainer.method.prox import Array, soft_threshold
+from trainer.method.prox import soft_threshold
+from trainer.types import Array
 
 STEP = np.float32(1 / 30)  # lam/mu: about the size of the entries of z, whatever lam is
 ERROR_STEP = np.float32(0.005)  # the same for those of x - Dz

@@ -17,6 +17,7 @@ from edge.cli import common as console
 from edge.errors import UsageError
 from edge.files import write_atomically
 from edge.kit.manifest import ALIGNMENT, ARCFACE_ALIGNMENT
+from edge.text import percent, plural, some
 from edge.vision.preprocess import KINDS as FEATURES
 from edge.vision.preprocess import FeatureSpec
 from trainer import model, presets, tuning
@@ -41,7 +42,6 @@ from trainer.features import illumination as light
 from trainer.features import network as backbone
 from trainer.features.network import Backbone, Spec
 from trainer.method.solver import Step
-from trainer.text import percent, plural, some
 from trainer.thresholds import FEWEST_PEOPLE, FPIR, Rejection
 
 app = console.new_app("Learn to recognise people from photos: dictionary D and classifier W, on a workstation.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from edge.camera.photo import PhotoError
 from edge.errors import GalleryError
-from trainer.text import hxw, some
+from edge.text import hxw, same_spelling, some
 
 SUFFIXES = (".npz", ".mat")
 
@@ -123,7 +122,7 @@ def _texts(values: NDArray[Any], what: str, path: Path) -> list[str]:
             text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
         if not text:
             raise wrong
-        texts.append(unicodedata.normalize("NFC", text))
+        texts.append(same_spelling(text))
     return texts
 
 

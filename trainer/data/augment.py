@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge.vision.preprocess import LANDMARKS
-from trainer.method.prox import Array
+from trainer.types import Array
 
 COPIES = 8  # of each photo, unless told otherwise
 COVERS = (None, "glasses", None, "scarf", None, "block", None, None)  # of the copies, in turn

@@ -9,7 +9,6 @@ is an error that names the photo, and what was changed or left out on purpose is
 from __future__ import annotations
 
 import hashlib
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -24,11 +23,11 @@ from numpy.typing import NDArray
 from edge.camera.photo import SUFFIXES, PhotoError, decode, to_8_bit
 from edge.errors import GalleryError
 from edge.kit.manifest import ALIGNMENT, NO_ALIGNMENT
+from edge.text import count, hxw, same_spelling, some
 from edge.vision.detect import Detector, FaceFinder, photo_min_face
 from edge.vision.preprocess import SIZE, align, resize_crop
 from edge.vision.quality import QualityLimits, assess
 from trainer.data import arrays, detector
-from trainer.text import count, hxw, some
 
 _LITTER = {"thumbs.db", "desktop.ini", "__macosx"}
 _MAX_STRETCH = 1.2
@@ -377,4 +376,4 @@ def _person(name: str) -> str:
     except UnicodeEncodeError:
         raise GalleryError(f"The folder name {_printable(name)} is not valid UTF-8.", "Rename the folder.") from None
     # One spelling per name: macOS hands out decomposed accents, other systems composed ones.
-    return unicodedata.normalize("NFC", name)
+    return same_spelling(name)

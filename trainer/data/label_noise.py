@@ -20,7 +20,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from trainer.features.parts import fuse
 from trainer.method.classifier import one_hot
-from trainer.method.prox import Array
+from trainer.types import Array
 
 LEADS = (0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # of another class, from 0 (that of random scores) to 1; one after the other
 FEWEST = 2  # photos that a person keeps: where fewer are believed, all are, for nothing tells which are wrong

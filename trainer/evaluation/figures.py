@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from trainer.evaluation.measures import FPIRS, Evaluation, Share, det
 from trainer.evaluation.trials import REFUSED
-from trainer.method.prox import Array
+from trainer.types import Array
 
 INK, BLUE, ORANGE, GREEN, PURPLE, RED, GREY = "#16181d", "#2458c5", "#c8500a", "#178a6a", "#8b3fc4", "#c22f62", "#6b7280"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, "#b8901a", RED, "#3c8fb0", "#5d6470")

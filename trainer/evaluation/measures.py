@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from edge.text import percent
 from edge.vision.preprocess import DIRECTIONS
 from trainer import thresholds as calibrate
 from trainer.data import gallery
@@ -24,9 +25,8 @@ from trainer.data.gallery import Gallery
 from trainer.evaluation.trials import REFUSED, Subject, Trials, open_subject, pattern_of, try_out
 from trainer.features.network import Backbone, Spec, features
 from trainer.features.parts import unit_scores
-from trainer.method.prox import Array
 from trainer.model import Model
-from trainer.text import percent
+from trainer.types import Array
 
 SCHEMA = 1
 FPIRS = (0.01, 0.003, 0.001)

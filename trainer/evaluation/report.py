@@ -14,13 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from edge.events.event import printable
+from edge.text import percent, plural, printable
 from trainer.evaluation import figures
 from trainer.evaluation.figures import Plot
 from trainer.evaluation.measures import FPIRS, Confusion, Evaluation, Example, Photo, Point, Share, Split, as_images, likeness
-from trainer.method.prox import Array
-from trainer.text import percent, plural
 from trainer.thresholds import FEWEST_PEOPLE
+from trainer.types import Array
 
 STYLE = Path(__file__).with_name("report.css")
 PEOPLE = 15  # rows of the table of people that are shown at once

@@ -14,13 +14,13 @@ import numpy as np
 from edge.errors import GalleryError, ModelError, UsageError
 from edge.kit import format as kits
 from edge.kit.format import Kit
+from edge.text import plural, some
 from edge.vision.recognize import Recognizer
 from trainer.data import gallery
 from trainer.data.gallery import Gallery, Refused
-from trainer.method.prox import Array
 from trainer.model import Model
-from trainer.text import plural, some
 from trainer.thresholds import top_confidence
+from trainer.types import Array
 
 CHUNK = 256  # crops given to a graph at once: bounds memory, changes nothing
 REFUSED = -2.0  # the confidence of a face that the kit gives no name whatever its score: less than any threshold

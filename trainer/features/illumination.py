@@ -18,7 +18,7 @@ from scipy.linalg import inv
 from edge.vision.preprocess import FeatureSpec, features
 from trainer.features.network import Spec
 from trainer.method.classifier import one_hot
-from trainer.method.prox import Array
+from trainer.types import Array
 
 ETA = 0.03
 GAIN = 0.02  # of the lead without pixels, for which they are given up

@@ -29,7 +29,7 @@ from edge.vision import preprocess
 from edge.vision.onnx_session import session
 from edge.vision.preprocess import KINDS, FeatureSpec, unit_rows
 from trainer.downloads import WheelFile
-from trainer.method.prox import Array
+from trainer.types import Array
 
 SIDE = 112
 KIND = "onnx"

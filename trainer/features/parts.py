@@ -15,7 +15,7 @@ import numpy as np
 from edge.errors import ParameterError
 from edge.vision.preprocess import DIRECTIONS, FeatureSpec, unit_rows
 from trainer.method.coding import Coder, Coding
-from trainer.method.prox import Array
+from trainer.types import Array
 
 Grid = tuple[int, int]
 FAINT = 0.02  # scores shorter than this are not brought to unit length: they are next to nothing, and would be mere rounding

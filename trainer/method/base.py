@@ -26,7 +26,7 @@ from edge.errors import ParameterError, TrainingError
 from edge.vision.preprocess import unit_rows
 from trainer.features.network import Spec, features
 from trainer.method.classifier import one_hot, ridge
-from trainer.method.prox import Array
+from trainer.types import Array
 
 
 class FaceClassifier(ClassifierMixin, BaseEstimator):

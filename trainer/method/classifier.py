@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import solve as solve_linear
 
-from trainer.method.prox import Array
+from trainer.types import Array
 
 
 def one_hot(labels: Array, classes: int) -> Array:

@@ -20,7 +20,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from edge.errors import ParameterError
-from trainer.method.prox import Array, column_norms, shrink_factors, svt
+from trainer.method.prox import column_norms, shrink_factors, svt
+from trainer.types import Array
 
 Kind = Literal["l1", "l21", "batch"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -17,8 +17,8 @@ from trainer.features.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
-from trainer.method.prox import Array
 from trainer.method.solver import SCHEDULES, Schedule, SolverResult, Step, locality_weights, solve
+from trainer.types import Array
 
 
 class LCLRRDL(CodeClassifier):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import blas, eigh
 
-Array = np.ndarray
+from trainer.types import Array
 
 
 def soft_threshold(A: Array, t: Array | float) -> Array:

@@ -27,7 +27,8 @@ import numpy as np
 from scipy.linalg import blas, lapack, qr
 
 from edge.errors import ParameterError
-from trainer.method.prox import Array, column_norms, shrink_factors, svt
+from trainer.method.prox import column_norms, shrink_factors, svt
+from trainer.types import Array
 
 gemm, symm, syrk = blas.dgemm, blas.dsymm, blas.dsyrk
 MU_MAX = 1e8

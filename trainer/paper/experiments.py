@@ -19,9 +19,9 @@ import numpy as np
 from edge.errors import GalleryError, UsageError
 from edge.vision.preprocess import FeatureSpec
 from trainer.baselines.registry import Parameters, method_of
-from trainer.method.prox import Array
 from trainer.presets import DEFAULT, PRESETS
 from trainer.tuning import Trial, choose, to_toml, tune
+from trainer.types import Array
 
 SCENARIOS = {"sunglasses": (7,), "scarf": (10,), "mixed": (7, 10)}
 TUNED = Path(__file__).with_name("reproduce.toml")

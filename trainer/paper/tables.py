@@ -29,7 +29,6 @@ from threadpoolctl import threadpool_limits
 from edge.errors import EdgeError, TrainingError, UsageError
 from edge.files import write_atomically
 from trainer.baselines.registry import METHODS, Parameters, method_of
-from trainer.method.prox import Array
 from trainer.paper.experiments import (
     CELLS,
     TUNED,
@@ -43,6 +42,7 @@ from trainer.paper.experiments import (
     tuned_entry,
 )
 from trainer.parallel import each
+from trainer.types import Array
 
 FILES = {"yaleb": "yaleb_96x84.npz", "ar": "ar_42x30.npz"}
 TIMED_CELL, TIMED_SPLITS = "ar-sunglasses", 3

@@ -11,7 +11,7 @@ from edge.errors import ParameterError
 from tests.fixtures.small import ONLY_TWO_FEATURES, assert_sklearn_accepts, vectors
 from trainer.baselines.lrsi import LRSI, lrsi
 from trainer.baselines.rpca import rpca
-from trainer.method.prox import Array
+from trainer.types import Array
 
 
 def alike(seed: int = 0) -> tuple[Array, Array]:

@@ -17,8 +17,8 @@ from trainer.baselines.lclrr import LCLRR
 from trainer.baselines.lrr import LRR, represent
 from trainer.baselines.lrrs import LRRS, SparseCoding, code_faces, code_sparsely
 from trainer.baselines.rbds import RBDS, BlockDiagonal, block_diagonal
-from trainer.method.prox import Array
 from trainer.paper.experiments import Cell, load_arrays
+from trainer.types import Array
 
 # --- One face ---
 

@@ -10,8 +10,8 @@ from edge.errors import ParameterError, TrainingError
 from tests.fixtures.data import file_of
 from tests.fixtures.small import ONLY_TWO_FEATURES, assert_sklearn_accepts, vectors
 from trainer.baselines.rpca import RPCA, rpca
-from trainer.method.prox import Array
 from trainer.paper.experiments import Cell, load_arrays
+from trainer.types import Array
 
 
 def planted(seed: int, d: int, n: int, rank: int = 4, share: float = 0.05) -> tuple[Array, Array]:

@@ -12,7 +12,8 @@ from edge.errors import ParameterError, TrainingError
 from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, vectors
 from trainer.baselines.lrrs import SparseCoding
 from trainer.baselines.slrr import SLRR, slrr
-from trainer.method.prox import Array, column_norms
+from trainer.method.prox import column_norms
+from trainer.types import Array
 
 
 def objective(X: Array, D: Array, Z: Array, Q: Array, lam: float, beta: float, alpha: float) -> float:

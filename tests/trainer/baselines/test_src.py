@@ -21,8 +21,9 @@ from tests.fixtures.small import (
     vectors,
 )
 from trainer.baselines.src import SRC, SRCCoding, explained, scores, sparse_codes
-from trainer.method.prox import Array, soft_threshold
+from trainer.method.prox import soft_threshold
 from trainer.paper.experiments import Cell, load_arrays
+from trainer.types import Array
 
 
 @settings(max_examples=20)

@@ -18,8 +18,8 @@ from trainer.data.gallery import Gallery
 from trainer.data.label_noise import left_out, looks_like
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.estimator import LCLRRDL
-from trainer.method.prox import Array
 from trainer.thresholds import strangers_confidence
+from trainer.types import Array
 
 PEOPLE, PHOTOS = 12, 6
 SPEC = FeatureSpec(height=24, width=20, kind="both", gradient_cell=2)

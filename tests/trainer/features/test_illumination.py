@@ -15,8 +15,8 @@ from tests.trainer.conftest import Call
 from trainer.features import illumination as light
 from trainer.features.illumination import suited
 from trainer.method.classifier import one_hot, ridge
-from trainer.method.prox import Array
 from trainer.model import Model
+from trainer.types import Array
 
 PEOPLE, PHOTOS = 12, 4
 SPEC = FeatureSpec(height=24, width=20, gradient_cell=2)

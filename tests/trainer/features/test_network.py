@@ -34,10 +34,10 @@ from trainer.data.gallery import Gallery
 from trainer.evaluation.measures import as_images
 from trainer.features.network import Backbone, checked, chosen, features, prepared, restored
 from trainer.method.estimator import LCLRRDL
-from trainer.method.prox import Array
 from trainer.model import Model, fit
 from trainer.presets import PRESETS
 from trainer.tuning import tune
+from trainer.types import Array
 
 
 @cache

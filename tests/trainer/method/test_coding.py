@@ -19,7 +19,7 @@ import pytest
 
 from trainer.method import coding as module
 from trainer.method.coding import KINDS, Coder, Coding
-from trainer.method.prox import Array
+from trainer.types import Array
 
 PER_FACE = ("l1", "l21")
 SEEDS = (0, 1, 2)

@@ -20,8 +20,8 @@ from trainer.method.base import random_atoms
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
 from trainer.method.estimator import LCLRRDL, refuse_collapse
-from trainer.method.prox import Array
 from trainer.method.solver import Schedule, SolverResult, Step
+from trainer.types import Array
 
 HEIGHT, WIDTH = 12, 10
 SPEC = FeatureSpec(height=HEIGHT, width=WIDTH)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.method import prox
-from trainer.method.prox import Array, column_norms, column_shrink, shrink_factors, soft_threshold, svt
+from trainer.method.prox import column_norms, column_shrink, shrink_factors, soft_threshold, svt
+from trainer.types import Array
 
 SEEDS = st.integers(0, 2**32 - 1)
 SIDES = st.integers(1, 12)

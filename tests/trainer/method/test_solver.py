@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures import data, oracle
-from trainer.method.prox import Array, column_norms
+from trainer.method.prox import column_norms
 from trainer.method.solver import (
     MU_MAX,
     SCHEDULES,
@@ -30,6 +30,7 @@ from trainer.method.solver import (
     locality_weights,
     solve,
 )
+from trainer.types import Array
 
 PAPER = SCHEDULES["paper"]
 Z_TOLERANCE, D_TOLERANCE = 1e-5, 1e-3

@@ -1,0 +1,58 @@
+"""Text for people and for other programs: safe to print, valid JSON, one spelling of names, small phrases."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from typing import Any
+
+NAMED = 5
+
+
+def hxw(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]}x{shape[1]}"
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """1 photo, 2 photos; `many` is the plural where it is not `one` with an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def count(things: list[str], noun: str) -> str:
+    return plural(len(things), noun)
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    return "-" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def some(names: list[str], separator: str = ", ") -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - NAMED
+    return separator.join(names[:NAMED]) + (f"{separator}and {more} more" if more > 0 else "")
+
+
+def same_spelling(name: str) -> str:
+    """The NFC form: the one spelling in which names are stored and compared."""
+    return unicodedata.normalize("NFC", name)
+
+
+def strict_json(value: Any) -> str:
+    """One line that every parser takes: no NaN, valid UTF-8, and nothing unprintable outside an escape."""
+
+    def finite(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: finite(inner) for key, inner in part.items()}
+        if isinstance(part, list | tuple):
+            return [finite(inner) for inner in part]
+        return None if isinstance(part, float) and not math.isfinite(part) else part
+
+    line = json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode()
+    return re.sub(r"[^ -~]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], line)
+
+
+def printable(text: str) -> str:
+    """A name may hold line breaks, terminal commands or a turn of the writing direction: none of them reaches a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
