@@ -26,6 +26,7 @@ from typing import Any, Generic, TextIO, TypeVar
 
 from edge.decision.door import Decision
 from edge.errors import ParameterError, UsageError
+from edge.text import printable, strict_json
 
 SCHEMA = 1
 MAX_SECONDS = 600.0
