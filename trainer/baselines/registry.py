@@ -83,7 +83,7 @@ def _printed(*percent: float) -> dict[str, float]:
 METHODS: dict[str, Method] = {
     "lclrrdl": Method(
         title="LCLRRDL",
-        place="estimator:LCLRRDL",
+        place="method.estimator:LCLRRDL",
         # Nobody's name is wrong in these data, and the other methods trust theirs.
         fixed={"coding": "l1", "schedule": "fast", "parts": None, "doubt": False},
         grid={"alpha": (0.1, 0.5), "gamma": (0.05, 0.5), "code_lam": (0.35, 0.5), "eta": ETAS},

@@ -260,7 +260,7 @@ def test_a_cluster_of_two_workers_measures_the_same(data: dict[str, Data], clust
 
 def start(folder: Path, output: Path, *words: str) -> subprocess.Popen[bytes]:
     command = ["tables", "--data", folder, "-o", output, "--methods", "lclrrdl", "--cells", "yaleb-8", "--jobs", "2", *words]
-    program = "from trainer import cli; cli.main()"
+    program = "from trainer.cli.commands import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, command)],
         stdout=subprocess.PIPE,
