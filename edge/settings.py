@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import os
 import re
 import textwrap
 import tomllib
@@ -43,7 +42,6 @@ from edge.vision.detect import MIN_FACE
 from edge.vision.liveness import LivenessSettings
 from edge.vision.quality import QualityLimits
 
-PLACE = Path("/etc/lclrr-edge/settings.toml")
 MAX_BYTES = 1 << 20
 MAX_THREADS = 64
 _PASSWORD = re.compile(r"://([^/]*:[^/]*@|.*(pass|pwd|token|secret|auth|key)\w*=)", re.IGNORECASE)  # in an address
@@ -196,12 +194,6 @@ class Settings:
 def holds_password(text: str) -> bool:
     """Whether an address in the text seems to hold one."""
     return _PASSWORD.search(text) is not None
-
-
-def find(given: Path | None = None) -> Path | None:
-    """The file that was named, that of EDGE_SETTINGS, or the usual one if it is there."""
-    named = given or (Path(os.environ["EDGE_SETTINGS"]) if os.environ.get("EDGE_SETTINGS") else None)
-    return named or (PLACE if PLACE.exists() else None)
 
 
 def load(path: str | Path | None) -> Settings:

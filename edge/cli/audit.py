@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from edge import paths
 from edge.audit import crypto as seal
 from edge.audit import report as audit_desk
 from edge.audit.log import AuditLog
@@ -18,15 +19,14 @@ from edge.cli import common as console
 from edge.files import write_atomically
 
 SCHEMA = 1
-LogArgument = Annotated[Path, typer.Argument(metavar="[LOG]", envvar="EDGE_AUDIT", help="The audit log.")]
-PLACE = Path("/var/lib/lclrr-edge/audit.db")
+LogArgument = Annotated[Path, typer.Argument(metavar="[LOG]", envvar=paths.AUDIT_VARIABLE, help="The audit log.")]
 
 app = typer.Typer(no_args_is_help=True, help="Look into the audit log, check it, copy it, shorten it.")
 
 
 @app.command()
 def show(
-    path: LogArgument = PLACE, last: Annotated[int, typer.Option(min=1, help="How many of the latest entries.")] = 20
+    path: LogArgument = paths.AUDIT_LOG, last: Annotated[int, typer.Option(min=1, help="How many of the latest entries.")] = 20
 ) -> None:
     """The latest entries, one a line."""
     with closing(AuditLog(path, read_only=True)) as log:
@@ -36,7 +36,7 @@ def show(
 
 @app.command()
 def verify(
-    path: LogArgument = PLACE,
+    path: LogArgument = paths.AUDIT_LOG,
     head: Annotated[
         str | None, typer.Option(help="A head printed earlier and kept elsewhere: it must still be there.")
     ] = None,
@@ -49,7 +49,7 @@ def verify(
 
 @app.command()
 def export(
-    path: LogArgument = PLACE,
+    path: LogArgument = paths.AUDIT_LOG,
     form: Annotated[Literal["jsonl", "csv"], typer.Option("--format", help="jsonl or csv.")] = "jsonl",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A file, readable by you alone (else stdout).")] = None,
 ) -> None:
@@ -65,7 +65,7 @@ def export(
 @app.command()
 def prune(
     days: Annotated[int, typer.Option(min=1, help="Delete what is older.")],
-    path: LogArgument = PLACE,
+    path: LogArgument = paths.AUDIT_LOG,
 ) -> None:
     """Delete old entries and their pictures; the chain of the rest still holds. One JSON object."""
     with closing(AuditLog(path, must_exist=True)) as log:
@@ -87,7 +87,7 @@ def keygen(
 @app.command()
 def decrypt(
     key: Annotated[Path, typer.Option(help="The private key of `edge audit keygen`.")],
-    path: LogArgument = PLACE,
+    path: LogArgument = paths.AUDIT_LOG,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")] = Path("pictures"),
     event: Annotated[str | None, typer.Option(help="Only the picture of this event_id.")] = None,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from edge import paths
 from edge import settings as configuration
 from edge.cli import common as console
 from edge.errors import KitError
@@ -18,7 +19,6 @@ from edge.kit.store import Store
 from edge.vision.recognize import Recognizer
 
 SCHEMA = 1
-USUAL_KIT = Path("/etc/lclrr-edge/door.kit")
 SettingsOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Settings (or EDGE_SETTINGS, /etc/lclrr-edge/settings.toml).")
 ]
@@ -66,10 +66,10 @@ def rollback(
 
 def _store(kit: Path | None, settings: Path | None) -> Store[Recognizer]:
     """That of the terminal with these settings."""
-    chosen = configuration.load(configuration.find(settings)).kit
-    folder = kit_store.place(chosen.store) or (kit_store.USUAL if kit_store.USUAL.parent.is_dir() else None)
+    chosen = configuration.load(paths.find_settings(settings)).kit
+    folder = paths.find_kit_store(chosen.store) or (paths.KIT_STORE if paths.STATE_FOLDER.is_dir() else None)
     if folder is None:
         raise KitError("There is no store of kits here.", "Name a folder in the settings: [kit] store.")
     key = None if chosen.public_key is None else console.read_bytes(chosen.public_key)
     load = lambda opened: selftest.ready(Recognizer(opened, min_face=chosen.min_face))  # noqa: E731
-    return Store(folder, kit or chosen.path or USUAL_KIT, load, public_key=key, series=chosen.series)
+    return Store(folder, kit or chosen.path or paths.KIT, load, public_key=key, series=chosen.series)

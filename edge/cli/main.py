@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from datetime import datetime
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from edge import paths
 from edge import settings as configuration
 from edge.camera.live import open_camera
 from edge.camera.photo import read_colour, read_grey
@@ -32,7 +32,6 @@ from edge.vision.preprocess import resize_crop
 from edge.vision.recognize import Recognizer
 
 SCHEMA = 1
-PLACES = (Path("door.kit"), Path("/etc/lclrr-edge/door.kit"))
 
 
 app = console.new_app("Recognise people with a kit that `edge-export build` made.")
@@ -87,7 +86,7 @@ def recognize(
 
     What is not given here is as the settings say.
     """
-    stored = configuration.load(configuration.find(settings))
+    stored = configuration.load(paths.find_settings(settings))
     chosen = stored.override(
         kit={"public_key": public_key, "min_face": min_face, "threads": threads},
         camera={"source": camera, "max_fps": max_fps, "wait": wait},
@@ -98,7 +97,7 @@ def recognize(
         preview={"address": preview},
         metrics={"address": metrics},
     )
-    with open_terminal(chosen, find_kit(kit, stored.kit.path), annotate=annotate, say=console.say) as terminal:
+    with open_terminal(chosen, paths.find_kit(kit, stored.kit.path), annotate=annotate, say=console.say) as terminal:
         received = run_until_signal(terminal)
     if received == signal.SIGINT:
         raise KeyboardInterrupt
@@ -141,10 +140,10 @@ def doctor(
 
     What is not given here is as the settings say.
     """
-    stored = configuration.load(configuration.find(settings))
+    stored = configuration.load(paths.find_settings(settings))
     chosen = stored.override(kit={"public_key": public_key, "threads": threads}, camera={"source": camera})
     checks = doctors.examine(
-        lambda: find_kit(kit, stored.kit.path),
+        lambda: paths.find_kit(kit, stored.kit.path),
         camera=None if no_camera else chosen.camera.address,
         public_key=None if chosen.kit.public_key is None else console.read_bytes(chosen.kit.public_key),
         threads=chosen.kit.threads,
@@ -167,7 +166,7 @@ def bench(
     """Time each stage on frames of a camera or recording, and how long a start takes."""
     recognizer = _recognizer(kit, public_key, threads=threads, min_face=min_face)
     with open_camera(camera) as source, console.progress("frames") as line:
-        report = benches.measure(recognizer, source, frames=frames, kit=find_kit(kit), report=line.count)
+        report = benches.measure(recognizer, source, frames=frames, kit=paths.find_kit(kit), report=line.count)
     typer.echo(json.dumps({"schema": SCHEMA, **report.facts()}) if as_json else benches.table(report))
 
 
@@ -216,7 +215,7 @@ SettingsArgument = Annotated[
 @config.command("check")
 def check_settings(file: SettingsArgument = None) -> None:
     """Say everything that is wrong with the settings, one line each on stdout."""
-    path = configuration.find(file)
+    path = paths.find_settings(file)
     problems = configuration.problems(path)
     for problem in problems:
         typer.echo(problem)
@@ -228,8 +227,8 @@ def check_settings(file: SettingsArgument = None) -> None:
 @config.command("show")
 def show_settings(file: SettingsArgument = None) -> None:
     """Print the settings in force, as TOML: those of the file, and the defaults for all else. Passwords are not shown."""
-    stored = configuration.load(configuration.find(file))
-    typer.echo(configuration.as_toml(stored.override(kit={"path": _kit_of_environment()})), nl=False)
+    stored = configuration.load(paths.find_settings(file))
+    typer.echo(configuration.as_toml(stored.override(kit={"path": paths.kit_from_environment()})), nl=False)
 
 
 @config.command("template")
@@ -247,7 +246,7 @@ def install_service(
     watchdog_seconds: Annotated[
         float, typer.Option(help="Start it anew if no frame was processed for so long.")
     ] = services.Unit.watchdog_seconds,
-    output: Annotated[Path, typer.Option(help="Where the unit file goes.")] = services.PLACE,
+    output: Annotated[Path, typer.Option(help="Where the unit file goes.")] = paths.SERVICE_UNIT,
     only_print: Annotated[bool, typer.Option("--print", help="Print the unit file, and write nothing.")] = False,
 ) -> None:
     """Write a systemd unit that runs `edge recognize` at each start of this device, and starts it anew when it fails."""
@@ -261,7 +260,7 @@ def install_service(
 
 def _has_kit(given: Path | None) -> bool:
     try:
-        find_kit(given)
+        paths.find_kit(given)
     except KitError:
         return False
     return True
@@ -269,22 +268,7 @@ def _has_kit(given: Path | None) -> bool:
 
 def _recognizer(kit: Path | None, public_key: Path | None, **settings: Any) -> Recognizer:
     key = None if public_key is None else console.read_bytes(public_key)
-    return Recognizer.load(find_kit(kit), public_key=key, **settings)
-
-
-def find_kit(given: Path | None, stored: Path | None = None) -> Path:
-    """The kit that was named here, in the environment or in the settings; or the first that is where kits are looked for."""
-    named = given or _kit_of_environment() or stored
-    if named is not None:
-        return named
-    for place in PLACES:
-        if place.exists():
-            return place
-    raise KitError("There is no kit.", "Name one, set EDGE_KIT, or put door.kit into this folder.")
-
-
-def _kit_of_environment() -> Path | None:
-    return Path(os.environ["EDGE_KIT"]) if os.environ.get("EDGE_KIT") else None
+    return Recognizer.load(paths.find_kit(kit), public_key=key, **settings)
 
 
 def with_camera(words: list[str]) -> list[str]:

@@ -25,18 +25,11 @@ from edge.kit.format import Kit
 from edge.text import printable
 from edge.vision.recognize import Recognizer
 
-USUAL = Path("/var/lib/lclrr-edge/kits")
 RECORD = "record.json"
 REMEMBERED = 16  # kits that were rolled back: their version alone keeps them out, this says why
 MAX_STARTS = 3
 
 R = TypeVar("R", bound=Recognizer)
-
-
-def place(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The store that the settings name, or that of the service that this process is; else there is none."""
-    state = environment.get("STATE_DIRECTORY", "").partition(":")[0]
-    return given or (Path(state) / "kits" if state else None)
 
 
 @dataclass(frozen=True, kw_only=True)

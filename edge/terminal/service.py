@@ -17,16 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge import errors
+from edge import errors, paths
 from edge import settings as configuration
 from edge.errors import EdgeError, KitError, ServiceError
 from edge.events.event import Event
 from edge.files import write_atomically
 from edge.text import printable
 
-PLACE = Path("/etc/systemd/system/lclrr-edge.terminal.service")
-STATE = Path("/var/lib/lclrr-edge")
-HOMES = ("/home/", "/root/")
 USER = "edge"
 GROUPS = ("video", "render", "gpio")
 """Of those that a device has, the user is a member: cameras, the Raspberry Pi's camera stack, its pins."""
@@ -129,11 +126,11 @@ class Unit:
 
             User={self.user}
             SupplementaryGroups={" ".join(self.groups)}
-            StateDirectory=lclrr-edge
+            StateDirectory={paths.STATE_FOLDER.name}
             StateDirectoryMode=0700
             UMask=0077
-            Environment=PYTHONUNBUFFERED=1 HOME=/var/lib/lclrr-edge
-            WorkingDirectory=/var/lib/lclrr-edge
+            Environment=PYTHONUNBUFFERED=1 HOME={paths.STATE_FOLDER}
+            WorkingDirectory={paths.STATE_FOLDER}
 
             MemoryMax={self.memory_mb}M
             TasksMax=256
@@ -210,7 +207,7 @@ def unit(
     *, kit: Path | None = None, settings: Path | None = None, camera: str | None = None, user: str, watchdog_seconds: float
 ) -> Unit:
     """The unit that runs this `edge` with these files, whose settings must make sense."""
-    stored = configuration.load(settings or configuration.find())
+    stored = configuration.load(paths.find_settings(settings))
     if camera is not None and configuration.holds_password(camera):
         hint = "Put it into a file that only the service's user can read, and name that in the settings: [camera] source_file."
         raise ServiceError("Everybody here can read a unit file, so no password may be in it.", hint)
@@ -219,6 +216,7 @@ def unit(
     command += [] if settings is None else ["--settings", str(settings.absolute())]
     command += [] if camera is None else ["--camera", camera]
     in_force = stored.override(camera={"source": camera})
+    named = [*command, *map(str, in_force.paths())]
     written = [in_force.kit.store, in_force.audit and in_force.audit.path.parent]
     return Unit(
         command=(*command, "--wait", "--no-json"),
@@ -227,12 +225,14 @@ def unit(
         watchdog_seconds=watchdog_seconds,
         is_alone=not in_force.needs_network,
         stop_seconds=Unit.stop_seconds + (in_force.events.on_grant_seconds if in_force.events.on_grant else 0.0),
-        sees_homes=any(word.startswith(HOMES) for word in [*command, *map(str, in_force.paths())]),
-        writes=tuple(str(folder) for folder in written if folder and not folder.is_relative_to(STATE)),
+        sees_homes=any(
+            Path(word).is_relative_to(home) for word in [*command, *map(str, in_force.paths())] for home in paths.HOME_FOLDERS
+        ),
+        writes=tuple(str(folder) for folder in written if folder and not folder.is_relative_to(paths.STATE_FOLDER)),
     )
 
 
-def install(unit: Unit, path: Path = PLACE) -> None:
+def install(unit: Unit, path: Path = paths.SERVICE_UNIT) -> None:
     """Write the unit file, in one step."""
     try:
         pwd.getpwnam(unit.user)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from edge import paths
 from edge.audit import gate as audited
 from edge.audit.gate import Audited
 from edge.camera.live import open_camera
@@ -20,7 +21,6 @@ from edge.events.event import Background, Command, ForPeople, JsonLines, Sink
 from edge.files import read_bytes
 from edge.kit import format as kits
 from edge.kit import selftest
-from edge.kit import store as kit_store
 from edge.kit.format import Kit
 from edge.kit.store import Store
 from edge.kit.watch import KitWatch, OnTrial
@@ -70,7 +70,7 @@ def open_terminal(
                 say(f"warning: {warning}")
             return recognizer
 
-        store = kit_store.place(chosen.store)
+        store = paths.find_kit_store(chosen.store)
         if store is None:
             recognizer = load(kits.read(kit, public_key))
         else:

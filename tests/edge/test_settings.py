@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge import paths
 from edge import settings as configuration
 from edge.cli import main as cli
 from edge.credentials import read_secret
@@ -354,7 +355,7 @@ def test_without_a_file_the_defaults_hold(
 ) -> None:
     monkeypatch.delenv("EDGE_SETTINGS", raising=False)
     monkeypatch.delenv("EDGE_KIT", raising=False)
-    monkeypatch.setattr(configuration, "PLACE", tmp_path / "settings.toml")
+    monkeypatch.setattr(paths, "SETTINGS", tmp_path / "settings.toml")
     assert edge(monkeypatch, "config", "check") == 0
     assert "defaults hold" in capsys.readouterr().err
     (tmp_path / "settings.toml").write_text("[visits]\nneeded = 5\n")

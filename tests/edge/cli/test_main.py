@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
+from edge import paths
 from edge.cli import main as cli
 from tests.fixtures import kits as doors
 from tests.fixtures import portraits
@@ -96,15 +97,15 @@ def test_bad_input_is_a_sentence_and_a_code(
 
 
 def test_the_kit_is_looked_for_in_order(door: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert cli.find_kit(None) == Path("door.kit")
+    assert paths.find_kit(None) == Path("door.kit")
     monkeypatch.setenv("EDGE_KIT", "other.kit")
-    assert cli.find_kit(None) == Path("other.kit")
-    assert cli.find_kit(Path("named.kit")) == Path("named.kit")
+    assert paths.find_kit(None) == Path("other.kit")
+    assert paths.find_kit(Path("named.kit")) == Path("named.kit")
 
 
 def test_no_kit_is_said(door: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (door / "door.kit").unlink()
-    monkeypatch.setattr(cli, "PLACES", (Path("door.kit"),))
+    monkeypatch.setattr(paths, "KIT_SEARCH", (Path("door.kit"),))
     assert edge(monkeypatch, "image", "--cropped", "face.png") == 20
     assert "no kit" in capsys.readouterr().err
 

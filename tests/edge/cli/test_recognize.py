@@ -27,6 +27,7 @@ from typing import Any
 import cv2
 import pytest
 
+from edge import paths
 from edge.camera.live import Camera
 from edge.cli import common as console
 from edge.cli import main as cli
@@ -217,7 +218,7 @@ def test_the_kit_is_the_one_named_or_the_environments_or_where_kits_lie(door: Pa
     monkeypatch.setattr(Terminal, "run", lambda self, stop: None)
     for name in ("named.kit", "environment.kit", "system.kit"):
         (door / name).symlink_to(door / "door.kit")
-    monkeypatch.setattr(cli, "PLACES", (*cli.PLACES[:-1], door / "system.kit"))
+    monkeypatch.setattr(paths, "KIT_SEARCH", (*paths.KIT_SEARCH[:-1], door / "system.kit"))
     monkeypatch.setenv("EDGE_KIT", "environment.kit")
     assert edge(monkeypatch, "recognize", "named.kit", "--camera", "visits.avi") == 0
     assert edge(monkeypatch, "recognize", "--camera", "visits.avi") == 0
@@ -416,9 +417,9 @@ def test_a_mistake_is_one_sentence_and_a_code(
 def test_no_kit_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("EDGE_KIT", raising=False)
-    monkeypatch.setattr(cli, "PLACES", cli.PLACES[:1])
+    monkeypatch.setattr(paths, "KIT_SEARCH", paths.KIT_SEARCH[:1])
     assert edge(monkeypatch, "recognize", "--camera") == 20
-    assert capsys.readouterr().err == "error: There is no kit. Name one, set EDGE_KIT, or put door.kit into this folder.\n"
+    assert capsys.readouterr().err == "error: No kit was found. Name one, set EDGE_KIT, or put door.kit into this folder.\n"
 
 
 def test_what_makes_a_door_doubtful_is_said_at_the_start(

@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 import pytest
 
+from edge import paths
 from edge.cli import main as cli
 from edge.doctor import checks as doctor
 from edge.doctor import device as doctor_device
@@ -422,7 +423,7 @@ def test_the_command_without_a_kit_fails_and_says_what_to_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("EDGE_KIT", raising=False)
-    monkeypatch.setattr(cli, "PLACES", (Path("door.kit"),))
+    monkeypatch.setattr(paths, "KIT_SEARCH", (Path("door.kit"),))
     assert edge(monkeypatch, "doctor", "--no-camera") == 37
     out, err = capsys.readouterr()
     assert "fail  kit          There is no kit." in out

@@ -17,6 +17,7 @@ import cv2
 import numpy as np
 import pytest
 
+from edge import paths
 from edge.camera.live import Recording
 from edge.cli import main as cli
 from edge.enrol import session as capturing
@@ -444,7 +445,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the command is run: session/ holds photos of s2, and detector.onnx what finds them."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("EDGE_KIT", raising=False)
-    monkeypatch.setattr(cli, "PLACES", (Path("door.kit"),))
+    monkeypatch.setattr(paths, "KIT_SEARCH", (Path("door.kit"),))
     (tmp_path / "session").mkdir()
     for i, frame in enumerate(frames(2)):
         cv2.imwrite(f"session/{i:02}.png", frame)

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge import paths
 from edge.camera.live import Recording
 from edge.errors import (
     EdgeError,
@@ -34,7 +35,6 @@ from edge.errors import (
 from edge.events.event import ForPeople, notice
 from edge.kit import format as kits
 from edge.kit import selftest
-from edge.kit import store as kit_store
 from edge.kit.format import Kit
 from edge.kit.manifest import Thresholds
 from edge.kit.store import MAX_STARTS, RECORD, Record, Store
@@ -572,9 +572,9 @@ def test_people_read_what_became_of_a_kit(capfd: pytest.CaptureFixture[str]) -> 
 
 
 def test_where_the_store_is() -> None:
-    assert kit_store.place(None, {}) is None
-    assert kit_store.place(None, {"STATE_DIRECTORY": "/var/lib/door:/var/lib/other"}) == Path("/var/lib/door/kits")
-    assert kit_store.place(Path("here"), {"STATE_DIRECTORY": "/var/lib/door"}) == Path("here")
+    assert paths.find_kit_store(None, {}) is None
+    assert paths.find_kit_store(None, {"STATE_DIRECTORY": "/var/lib/door:/var/lib/other"}) == Path("/var/lib/door/kits")
+    assert paths.find_kit_store(Path("here"), {"STATE_DIRECTORY": "/var/lib/door"}) == Path("here")
 
 
 def edge(*words: object) -> tuple[int, dict[str, Any], str]:
@@ -639,7 +639,7 @@ def test_a_kit_over_the_air(tmp_path: Path) -> None:
 def test_without_a_store_the_commands_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", "")
     (tmp_path / "settings.toml").write_text("")
-    if kit_store.USUAL.parent.is_dir():
+    if paths.STATE_FOLDER.is_dir():
         pytest.skip("this machine is a terminal")
     code, _, words = edge("kit", "status", "--settings", tmp_path / "settings.toml")
     assert (code, "[kit] store" in words) == (20, True)

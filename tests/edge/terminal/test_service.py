@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from edge import paths
 from edge import settings as configuration
 from edge.cli import main as cli
 from edge.errors import ServiceError
@@ -242,7 +243,7 @@ def unit(**more: Any) -> Unit:
 
 
 def verify(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    file = folder / "lclrr-edge.terminal.service"
+    file = folder / "lclrr-edge.service"
     file.write_text(text)
     return subprocess.run(
         [tool("systemd-analyze"), "verify", "--man=no", file], capture_output=True, text=True, timeout=DEADLINE
@@ -264,7 +265,7 @@ def test_systemd_would_have_said_something(tmp_path: Path, old: str, new: str) -
 
 
 def test_the_service_can_do_little_by_systemds_own_count(tmp_path: Path) -> None:
-    file = tmp_path / "lclrr-edge.terminal.service"
+    file = tmp_path / "lclrr-edge.service"
     file.write_text(unit().text())
     command = [tool("systemd-analyze"), "security", "--offline=true", "--threshold=25", "--no-pager", str(file)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
@@ -314,7 +315,7 @@ def test_the_unit_lets_the_terminal_do_what_its_settings_ask_for(tmp_path: Path)
     assert "ReadWritePaths" not in usual
     assert {"ProtectHome=yes", "TimeoutStopSec=10"} <= set(usual.splitlines())
     file.write_text(
-        f'[kit]\npath = "{service.HOMES[0]}anna/door.kit"\nstore = "{service.STATE}/kits"\n'
+        f'[kit]\npath = "{paths.HOME_FOLDERS[0]}/anna/door.kit"\nstore = "{paths.STATE_FOLDER}/kits"\n'
         '[audit]\npath = "/data/a $b%/audit.db"\n'
         '[events]\non_grant = "sleep"\non_grant_seconds = 30\n'
     )
@@ -376,7 +377,7 @@ def test_it_writes_a_unit_that_systemd_takes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
-    file = folder / "lclrr-edge.terminal.service"
+    file = folder / "lclrr-edge.service"
     words = ["door.kit", "--settings", "settings.toml", "--camera", "/dev/video0", "--user", "daemon"]
     assert edge(monkeypatch, "install-service", *words, "--output", file) == 0
     assert "systemctl enable --now lclrr-edge" in capsys.readouterr().err
@@ -405,7 +406,7 @@ def test_what_cannot_be_installed_is_one_sentence(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], code: int, says: str
 ) -> None:
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(service, "PLACE", folder / "x.service")
+    monkeypatch.setattr(paths, "SERVICE_UNIT", folder / "x.service")
     before = sorted(folder.iterdir())
     assert edge(monkeypatch, "install-service", *words, *([] if "--output" in words else ["--output", "x.service"])) == code
     err = capsys.readouterr().err

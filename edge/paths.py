@@ -1,0 +1,57 @@
+"""Where an installed device keeps its files, and the environment variables that name other places.
+
+`scripts/install_pi.sh` uses the same paths; tests/edge/test_paths.py compares them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from edge.errors import KitError
+
+CONFIG_FOLDER = Path("/etc/lclrr-edge")
+STATE_FOLDER = Path("/var/lib/lclrr-edge")
+SETTINGS = CONFIG_FOLDER / "settings.toml"
+KIT = CONFIG_FOLDER / "door.kit"
+KIT_SEARCH = (Path(KIT.name), KIT)
+"""Searched in this order if no kit is named."""
+KIT_STORE = STATE_FOLDER / "kits"
+AUDIT_LOG = STATE_FOLDER / "audit.db"
+SERVICE_UNIT = Path("/etc/systemd/system/lclrr-edge.service")
+HOME_FOLDERS = (Path("/home"), Path("/root"))
+"""A service sees them only if its unit allows it."""
+
+KIT_VARIABLE, SETTINGS_VARIABLE, AUDIT_VARIABLE = "EDGE_KIT", "EDGE_SETTINGS", "EDGE_AUDIT"
+
+
+def kit_from_environment() -> Path | None:
+    """Return the kit that EDGE_KIT names, or None."""
+    return _from_environment(KIT_VARIABLE)
+
+
+def find_kit(given: Path | None, from_settings: Path | None = None) -> Path:
+    """Return the kit of the command line, of EDGE_KIT or of the settings; else the first that exists in KIT_SEARCH."""
+    if named := given or kit_from_environment() or from_settings:
+        return named
+    for path in KIT_SEARCH:
+        if path.exists():
+            return path
+    raise KitError("No kit was found.", f"Name one, set {KIT_VARIABLE}, or put {KIT.name} into this folder.")
+
+
+def find_settings(given: Path | None = None) -> Path | None:
+    """Return the settings file of the command line or of EDGE_SETTINGS; else the usual one if it exists, or None."""
+    return given or _from_environment(SETTINGS_VARIABLE) or (SETTINGS if SETTINGS.exists() else None)
+
+
+def find_kit_store(from_settings: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the kit store that the settings name, or the one of the systemd service that runs this process, or None."""
+    state = environment.get("STATE_DIRECTORY", "").partition(":")[0]
+    return from_settings or (Path(state) / KIT_STORE.name if state else None)
+
+
+def _from_environment(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    return Path(value) if value else None
