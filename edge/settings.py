@@ -26,8 +26,9 @@ from edge.audit.gate import AuditSettings
 from edge.camera.live import STALL_SECONDS
 from edge.camera.sources import name as nameable
 from edge.credentials import read_secret
+from edge.decision.challenge import LivenessSettings
 from edge.decision.doorlist import DoorList
-from edge.decision.track import VisitRules
+from edge.decision.visit import VisitRules
 from edge.errors import EdgeError, ParameterError, SettingsError
 from edge.events.event import arguments, check_seconds
 from edge.files import read_bytes
@@ -39,7 +40,6 @@ from edge.sinks.mqtt import MqttSettings
 from edge.sinks.webhook import WebhookSettings
 from edge.text import printable
 from edge.vision.detect import MIN_FACE
-from edge.vision.liveness import LivenessSettings
 from edge.vision.quality import QualityLimits
 
 MAX_BYTES = 1 << 20

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge.decision.door import Door
-from edge.decision.track import Sighting, Tracker
+from edge.decision.track import Tracker
+from edge.decision.visit import Sighting
 from edge.vision.preprocess import align
 from edge.vision.recognize import Recognition, Recognizer
 

@@ -27,11 +27,13 @@ from actors import CASES, HEAD, SCREEN, WAYS, Actor, Array, Asked
 from numpy.typing import NDArray
 
 from edge.cli import common as console
+from edge.decision.challenge import LivenessSettings, picture
 from edge.decision.door import Decision, Door
-from edge.decision.track import Sighting, Tracker, VisitRules
+from edge.decision.track import Tracker
+from edge.decision.visit import Sighting, VisitRules
 from edge.files import write_atomically
 from edge.vision.detect import Detector, Face, photo_min_face
-from edge.vision.liveness import LivenessSettings, Surface, picture, relief, surface
+from edge.vision.liveness import Surface, relief, surface
 from edge.vision.quality import pose
 from trainer.data import detector
 from trainer.thresholds import interval

@@ -5,7 +5,7 @@ A person is let in when all of this holds, and otherwise watched until patience 
 - so do `needed` of the last `window` usable frames, and none of these names anybody else;
 - the scores of the whole visit, summed, name the same person with at least the kit's confidence;
 - the door's list lets this person pass now;
-- where that is looked at, the face does not look like a picture of one (edge/vision/liveness.py);
+- where that is looked at, the face does not look like a picture of one (edge/decision/challenge.py);
 - where a challenge is asked for, the visitor then moves the head as chosen at random, and all of this holds once more.
 """
 
@@ -17,11 +17,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from edge.decision.track import MIXED, Sighting, Visit, VisitRules
+from edge.decision.challenge import FRONTAL, LOST, NOT_MET, PROMPTS, Challenge, LivenessSettings, Look, picture
+from edge.decision.track import MIXED
+from edge.decision.visit import Sighting, Visit, VisitRules
 from edge.errors import ParameterError
-from edge.vision.liveness import FRONTAL, LOST, NOT_MET, PROMPTS, Challenge, LivenessSettings, Look, Relief, picture
+
+if TYPE_CHECKING:  # decisions do not load OpenCV
+    from edge.vision.liveness import Relief
 
 UNKNOWN, LOW_QUALITY, STALE = "unknown", "low quality", "stale"
 
@@ -121,7 +125,7 @@ class Door:
         self._visits, self._decided, self._challenges = {}, {}, {}
 
     def asked(self) -> list[tuple[int, str]]:
-        """What visitors were asked to do since the last call: the visit, and one of edge.vision.liveness.PROMPTS."""
+        """What visitors were asked to do since the last call: the visit, and one of edge.decision.challenge.PROMPTS."""
         asked, self._asked = self._asked, []
         return asked
 
@@ -203,7 +207,7 @@ class Door:
         reliefs = [sighting.relief for sighting in visit.recent if sighting.relief is not None]
         if len(reliefs) < self._rules.needed:
             return None
-        middle = Relief(*map(median, zip(*reliefs, strict=True)))
+        middle = type(reliefs[0])(*map(median, zip(*reliefs, strict=True)))
         return middle if abs(middle.x) <= FRONTAL else None
 
     def _recognised(self, visit: Visit) -> str | None:

@@ -17,14 +17,16 @@ from typing import Any, TypeVar
 import cv2
 
 from edge.camera.live import Camera, Frame
+from edge.decision.challenge import NOT_MET, PROMPTS, LivenessSettings
 from edge.decision.door import STALE, Decision, Door
 from edge.decision.doorlist import DoorList
-from edge.decision.track import Sighting, Tracker, VisitRules
+from edge.decision.track import Tracker
+from edge.decision.visit import Sighting, VisitRules
 from edge.events.event import Event, Sink, StreamClosed, deliver, event_from, notice
 from edge.kit.watch import Change
 from edge.monitor.annotate import Mark, View
 from edge.vision.detect import Face
-from edge.vision.liveness import NOT_MET, PROMPTS, LivenessSettings, relief, surface
+from edge.vision.liveness import relief, surface
 from edge.vision.recognize import Recognition, Recognizer, Stage, untimed
 
 WAIT_SECONDS = 0.05  # for a frame, before looking at the camera's health, the clock and the stop signal again

@@ -17,7 +17,7 @@ from edge import paths
 from edge import settings as configuration
 from edge.cli import main as cli
 from edge.credentials import read_secret
-from edge.decision.track import VisitRules
+from edge.decision.visit import VisitRules
 from edge.errors import ParameterError, SettingsError
 from edge.settings import Settings, as_toml, field_docs, parse, template
 from tests.fixtures.data import ROOT

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.decision.door import Decision, Door
-from edge.decision.track import LEFT, MIXED, Sighting, VisitRules
+from edge.decision.track import LEFT, MIXED
+from edge.decision.visit import Sighting, VisitRules
 from edge.errors import ParameterError
 
 LABELS = ("anna", "ben", "cara", "dora")

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.decision.door import Decision, Door
-from edge.decision.track import LEFT, MIXED, Box, Sighting, Tracker, VisitRules
+from edge.decision.track import LEFT, MIXED, Box, Tracker
+from edge.decision.visit import Sighting, VisitRules
 from edge.errors import ParameterError
 
 SIZE = 100.0

@@ -1,0 +1,142 @@
+"""A terminal that checks liveness, with simulated visitors and photos of them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge import settings as configuration
+from edge.decision.challenge import PROMPTS, LivenessSettings
+from edge.errors import KitError
+from edge.events.event import Event, ForPeople, Sink, notice
+from edge.monitor.annotate import View
+from edge.monitor.metrics import Metrics
+from edge.terminal.loop import Terminal
+from edge.terminal.wiring import open_terminal
+from tests.fakes.stage import Play
+from tests.fixtures import kits as doors
+from tests.fixtures import orl_door
+from tests.fixtures.data import ROOT
+from tests.fixtures.orl_door import GUEST
+from tests.fixtures.portraits import find_orl, yunet
+
+sys.path.append(str(ROOT / "scripts"))
+import actors
+import liveness as simulation
+
+WHEN = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+ASKED = LivenessSettings(challenge=True)
+
+
+class Living(Play):
+    """A simulated visitor, or a picture of one, does what the terminal asks for."""
+
+    def __init__(self, case: str, name: str, seconds: float = 14.0) -> None:
+        super().__init__(clock=0.0)
+        find_orl()
+        yunet()
+        photos = simulation.portraits(10)[name]
+        unseen = [pair for pair in photos if any(pair[0] is photo for photo in _unseen(name))] or photos
+        self.actor = actors.Actor(photo=unseen[0][0], landmarks=unseen[0][1], rng=np.random.default_rng(5))
+        self.case, self.end = actors.CASES[case], seconds
+        self.asked: list[tuple[float, str]] = []
+        self.decided = False
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "challenge":
+            assert event.outcome is not None
+            self.asked.append((self.clock, event.outcome))
+        self.decided |= event.kind == "decision"
+
+    @property
+    def ended(self) -> bool:  # type: ignore[override]
+        return self.decided or self.clock > self.end
+
+    def picture(self) -> Any:
+        return self.case(self.actor, self.clock, self.asked)
+
+
+def _unseen(name: str) -> list[Any]:
+    """Photos on which the kit was not trained."""
+    return orl_door.orl.people()[name][orl_door.PHOTOS :]
+
+
+def watch(case: str, seconds: float = 14.0, **changes: Any) -> tuple[list[Event], list[View], Terminal]:
+    camera, events, views = Living(case, GUEST, seconds), list[Event](), list[View]()
+    liveness = LivenessSettings(**({"challenge": True} | changes))
+    sinks: list[Sink] = [camera, events.append]
+    terminal = Terminal(orl_door.recognizer(), camera, liveness=liveness, sinks=sinks, viewers=[views.append])
+    prompts = itertools.cycle(("right", "left"))
+    terminal._door._draw = lambda choices: next(prompts)
+    terminal.run()
+    return events, views, terminal
+
+
+def test_the_terminal_asks_tells_shows_and_lets_in_who_turns_the_head() -> None:
+    events, views, terminal = watch(actors.HEAD)
+    asked = [event for event in events if event.kind == "challenge"]
+    decided = [(event.outcome, event.reason, event.label) for event in events if event.kind == "decision"]
+    assert decided == [("granted", "recognised", GUEST)]
+    assert len(asked) == 2
+    assert all(event.reason == PROMPTS[event.outcome or ""] and event.visit == 1 for event in asked)
+    assert not any(event.grants or event.label for event in asked), "who it is, is not told before it is decided"
+    shown = {mark.text for view in views for mark in view.marks}
+    assert {event.reason for event in asked} <= shown
+    assert (terminal.counters["met"], terminal.counters["not met"]) == (1, 0)
+
+
+@pytest.mark.parametrize("case", ["a photo on a stand", "a flat photo, turned as asked"])
+def test_the_terminal_lets_no_flat_photo_in(case: str) -> None:
+    events, _, terminal = watch(case)
+    (decision,) = (event for event in events if event.kind == "decision")
+    assert (decision.outcome, decision.label) == ("denied", GUEST)
+    assert (decision.reason or "").startswith("challenge not met: ")
+    assert (terminal.counters["met"], terminal.counters["not met"]) == (0, 1)
+
+
+def test_the_terminal_sees_that_a_photo_is_held_up() -> None:
+    events, _, _ = watch("a flat photo, turned as asked", challenge=False, screen=True)
+    assert [event.reason for event in events if event.kind == "decision"] == ["looks like a picture: edges that move"]
+    events, _, _ = watch(actors.HEAD, challenge=False, screen=True)
+    assert [event.outcome for event in events if event.kind == "decision"] == ["granted"]
+
+
+@pytest.mark.parametrize("part", ["surface", "relief"])
+def test_a_check_that_fails_lets_nobody_in(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("injected")
+
+    monkeypatch.setattr(f"edge.terminal.loop.{part}", fail)
+    events, _, terminal = watch(actors.HEAD, 2.0, screen=True)
+    assert not any(event.grants for event in events)
+    assert terminal.counters["failures"] >= 20, "each frame is tried"
+
+
+def test_words_and_figures() -> None:
+    asked = notice("challenge", now=1, utc=WHEN, outcome="left", reason=PROMPTS["left"], visit=7)
+    with open("/dev/null", "w") as stream:
+        assert ForPeople(stream, zone=UTC).line(asked) == "12:00:00  Turn your head to the left, and back."
+    assert asked.visit == 7
+    pytest.importorskip("prometheus_client")
+    terminal = Terminal(orl_door.recognizer(), Living(actors.HEAD, GUEST), liveness=ASKED)
+    terminal.counters["not met"] += 3
+    metrics = Metrics("127.0.0.1:0")
+    metrics.watch(terminal.health)
+    text = metrics.text()[0].decode()
+    metrics._server.close()
+    assert 'edge_challenges_total{outcome="not met"} 3.0' in text
+    assert 'edge_challenges_total{outcome="met"} 0.0' in text
+
+
+def test_a_kit_without_a_detector_cannot_challenge(tmp_path: Path) -> None:
+    file = tmp_path / "door.kit"
+    file.write_bytes(doors.kit())
+    settings_with = configuration.parse(b"[liveness]\nchallenge = true\n")
+    with pytest.raises(KitError, match="landmarks"), open_terminal(settings_with, file):
+        pass
