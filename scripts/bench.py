@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # for tests.fixtures.oracle, which is no part of the installed packages
+import typer
 
-import bench_accuracy  # noqa: E402
-import bench_edge  # noqa: E402
-import bench_recognizer  # noqa: E402
-import bench_scaling  # noqa: E402
-import bench_solver  # noqa: E402
-import bench_spoiled  # noqa: E402
-import kept  # noqa: E402
-import typer  # noqa: E402
-
-from edge.cli import common as console  # noqa: E402
-from edge.errors import UsageError  # noqa: E402
+from edge.cli import common as console
+from edge.errors import UsageError
+from scripts.qa import bench_edge, bench_recognizer, bench_scaling, bench_solver
+from scripts.research import accuracy as bench_accuracy
+from scripts.research import results as kept
+from scripts.research import spoiled as bench_spoiled
 
 
 class Part(NamedTuple):
@@ -39,7 +32,7 @@ PARTS = {
 }
 # Not measured unless asked for: they take an hour. Each cell is kept at once.
 ACCURACY = {"peers": bench_accuracy, "spoiled": bench_spoiled}
-DATA = Path(os.environ.get("LCLRR_DATA", ROOT.parent / "shared" / "data"))
+DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 

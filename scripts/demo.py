@@ -15,9 +15,9 @@ from typing import Any
 
 import cv2
 import numpy as np
-import orl
 
 from edge.cli import common as console
+from scripts.research import orl
 
 OUTPUT = Path(__file__).resolve().parents[1] / "demo-output"
 ENROLLED, PHOTOS = 30, 6  # people, and photos of each; the other photos, and the other people, are seen at the door only

@@ -16,20 +16,18 @@ import pytest
 
 from edge.errors import UsageError
 from edge.vision.preprocess import FeatureSpec
+from scripts.research import accuracy as bench_accuracy
+from scripts.research import peer_recognizers as bench_peers
+from scripts.research import peers
+from scripts.research import spoiled as bench_spoiled
+from scripts.research.accuracy import COSINE, OURS, Answers, Faces, Task
+from scripts.research.results import Kept
 from tests.fixtures.data import ROOT, faces
-
-sys.path.append(str(ROOT / "scripts"))
-import bench_accuracy
-import bench_peers
-import bench_spoiled
-import peers
-from bench_accuracy import COSINE, OURS, Answers, Faces, Task
-from kept import Kept
 
 STOPPED = """
 import os, signal, sys
 from pathlib import Path
-from kept import Kept
+from scripts.research.results import Kept
 results = Kept(Path(sys.argv[1]))
 for name in "abc":
     results.once(name, lambda: print("measured", name, flush=True) or name.upper())
@@ -43,8 +41,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
 
     def run(until: str) -> tuple[int, str]:
         command = [sys.executable, "-c", STOPPED, str(file), until]
-        paths = os.pathsep.join((str(ROOT), str(ROOT / "scripts")))
-        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths})
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
         return done.returncode, done.stdout
 
     assert run("b") == (-signal.SIGKILL, "measured a\nmeasured b\n")

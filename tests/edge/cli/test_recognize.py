@@ -282,7 +282,7 @@ def test_sigterm_in_mid_visit_ends_it_well_and_at_once(door: Path) -> None:
         out, err = process.communicate(timeout=DEADLINE)
         took = time.monotonic() - asked
     assert (process.returncode, err) == (0, "")
-    assert took < 20, "2 seconds are promised, and measured by scripts/soak: this machine may be busy"
+    assert took < 20, "2 seconds are promised, and measured by scripts/qa/soak: this machine may be busy"
     last = events_of(out)[-1]
     assert (last["kind"], last["reason"]) == ("stop", "asked to")
     assert not any(event["outcome"] == "granted" for event in events_of(out))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,13 @@ from edge.monitor.annotate import View
 from edge.monitor.metrics import Metrics
 from edge.terminal.loop import Terminal
 from edge.terminal.wiring import open_terminal
+from scripts.research import liveness as simulation
+from scripts.research import simulated_visitors as actors
 from tests.fakes.stage import Play
 from tests.fixtures import kits as doors
 from tests.fixtures import orl_door
-from tests.fixtures.data import ROOT
 from tests.fixtures.orl_door import GUEST
 from tests.fixtures.portraits import find_orl, yunet
-
-sys.path.append(str(ROOT / "scripts"))
-import actors
-import liveness as simulation
 
 WHEN = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 ASKED = LivenessSettings(challenge=True)

@@ -34,7 +34,7 @@ from tests.fixtures.data import ROOT
 from tests.fixtures.orl_door import GUEST, STRANGER, frames, promise, sending
 
 DEADLINE = 60.0
-BUSY_SECONDS = 20.0  # systemd is promised 2, which scripts/soak measures; here other things may run at the same time
+BUSY_SECONDS = 20.0  # systemd is promised 2, which scripts/qa/soak measures; here other things may run at the same time
 INSTALLER = ROOT / "scripts" / "install_pi.sh"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,10 @@ from hypothesis import strategies as st
 
 from edge.decision.challenge import PROMPTS, LivenessSettings
 from edge.vision.liveness import relief, surface
-from tests.fixtures.data import ROOT
+from scripts.research import liveness as simulation
+from scripts.research import simulated_visitors as actors
 from tests.fixtures.heads import HEAD, Landmarks, hands, photographs, turn, view
 from tests.fixtures.portraits import find_orl, yunet
-
-sys.path.append(str(ROOT / "scripts"))
-import actors
-import liveness as simulation
 
 ASKED = LivenessSettings(challenge=True)
 

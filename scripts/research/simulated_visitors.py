@@ -9,8 +9,9 @@ from typing import Any
 
 import cv2
 import numpy as np
-import orl
 from numpy.typing import NDArray
+
+from scripts.research import orl
 
 Array = NDArray[Any]
 Depth = Callable[[Array, Array], Array]  # how far towards the camera, over x and y; all lengths in eye distances

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import kept
 import typer
 
 from edge.cli import common as console
+from scripts.research import results as kept
 from trainer.baselines.registry import METHODS
 from trainer.paper.experiments import CELLS, Cell, load_arrays, reproduce
 from trainer.paper.tables import FILES
 
-DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 class Row(NamedTuple):

@@ -12,9 +12,9 @@ from typing import Any
 
 import cv2
 import numpy as np
-from bench_accuracy import AR_POINTS, ONCE, Answers, Faces, Task, collected, fill, placed
-from kept import Kept
 
+from scripts.research.accuracy import AR_POINTS, ONCE, Answers, Faces, Task, collected, fill, placed
+from scripts.research.results import Kept
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.types import Array
 

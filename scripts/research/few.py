@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import cv2
-import kept
 import numpy as np
-import orl
 import typer
 
 from edge.cli import common as console
 from edge.vision.detect import Detector, photo_min_face
 from edge.vision.preprocess import SIZE, FeatureSpec, align
+from scripts.research import orl
+from scripts.research import results as kept
 from trainer import model as models
 from trainer import update as enrol
 from trainer.data import detector
@@ -39,7 +39,7 @@ from trainer.presets import DEFAULT, PRESETS
 from trainer.thresholds import FPIR, top_confidence
 from trainer.types import Array
 
-DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 PHOTOS = (1, 2, 3, 5, 8)
 STRANGERS = 0.3
 NEUTRAL = 7  # the first photos of each person in AR

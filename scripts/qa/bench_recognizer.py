@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import peers
 from threadpoolctl import threadpool_limits
 
 from edge.errors import UsageError
@@ -21,6 +20,7 @@ from edge.kit import format as kits
 from edge.vision.recognize import Recognizer
 from export import build as building
 from export.graph import PRECISIONS, Factors
+from scripts.research import peers
 from trainer.data import detector
 from trainer.data.gallery import Gallery
 from trainer.model import Model, fit

@@ -1,4 +1,4 @@
-"""The face recognisers that others use, with one thread. Runs in an environment of its own (scripts/peers.py).
+"""The face recognisers that others use, with one thread. Runs in an environment of its own (scripts/research/peers.py).
 
 python bench_peers.py FOLDER         how long one face takes; FOLDER holds their weights
 python bench_peers.py FOLDER TASKS   whom they recognise: see `answers`

@@ -1,4 +1,4 @@
-"""What telling costs the frame loop when nobody listens, and what the audit log costs: python scripts/bench_sinks.py
+"""What telling costs the frame loop when nobody listens, and what the audit log costs: python -m scripts.qa.bench_sinks
 
 Each sink is called as the loop calls it, with a counterpart that is gone, that accepts and says nothing, or that hangs.
 """

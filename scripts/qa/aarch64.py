@@ -10,7 +10,6 @@ from typing import Any
 
 import cv2
 import numpy as np
-import orl
 from numpy.typing import NDArray
 
 from edge.camera.photo import read_grey
@@ -19,6 +18,7 @@ from edge.vision.preprocess import FeatureSpec
 from export import graph
 from export.graph import Factors, Precision
 from export.pack import bundle
+from scripts.research import orl
 from trainer.data import gallery
 from trainer.data.detector import yunet
 from trainer.model import fit

@@ -18,10 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orl
-import peers
-from bench_peers import RECOGNIZERS
-from kept import Kept
 from threadpoolctl import threadpool_limits
 
 from edge.kit.manifest import ARCFACE_ALIGNMENT
@@ -29,6 +25,9 @@ from edge.vision.onnx_session import session
 from edge.vision.preprocess import FeatureSpec, align
 from export import graph
 from export.build import factorise
+from scripts.research import orl, peers
+from scripts.research.peer_recognizers import RECOGNIZERS
+from scripts.research.results import Kept
 from trainer.data.gallery import Gallery, load
 from trainer.features.network import SIDE, Backbone, Spec, chosen
 from trainer.method.estimator import LCLRRDL

@@ -37,12 +37,11 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import typer
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
-from edge.cli import common as console  # noqa: E402
-from tests.fakes.mjpeg_server import MjpegServer, jpeg, part  # noqa: E402
-from tests.fakes.mqtt_broker import Broker, Subscriber, free_port  # noqa: E402
-from tests.fixtures import orl_door  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
+from edge.cli import common as console
+from tests.fakes.mjpeg_server import MjpegServer, jpeg, part
+from tests.fakes.mqtt_broker import Broker, Subscriber, free_port
+from tests.fixtures import orl_door
 
 ALLOWED, TIMED, UNLISTED = ("s2", "s5", "s6", "s8"), "s7", "s4"  # all enrolled; the door list is made of this
 STRANGERS = tuple(f"s{number}" for number in range(11, 41))

@@ -13,13 +13,13 @@ from typing import Any
 
 import cv2
 import numpy as np
-import orl
 
 from edge.camera.live import open_camera
 from edge.doctor import bench
 from edge.vision.preprocess import FeatureSpec
 from edge.vision.recognize import Recognizer
 from export import build as building
+from scripts.research import orl
 from trainer.data import detector, gallery
 from trainer.model import fit
 from trainer.presets import PRESETS

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import kept
 import numpy as np
 import typer
-from reproduce import DATA, ROWS, Row, key_of
 
 from edge.cli import common as console
 from export import graph
 from export import measure as calibrate
 from export.build import factorise
+from scripts.research import results as kept
+from scripts.research.reproduce import DATA, ROWS, Row, key_of
 from trainer.data.gallery import Gallery
 from trainer.model import fit
 from trainer.paper.experiments import CELLS, Cell, load_arrays, tuned_parameters

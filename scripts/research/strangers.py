@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import orl
-import scores as rejection
 import typer
-from reproduce import DATA, FILES
 
 from edge.cli import common as console
 from edge.vision.preprocess import FeatureSpec
+from scripts.research import orl
+from scripts.research import stranger_scores as rejection
+from scripts.research.reproduce import DATA, FILES
 from trainer.data import gallery
 from trainer.method.estimator import LCLRRDL
 from trainer.paper.experiments import Cell, load_arrays

@@ -21,9 +21,7 @@ from typing import Annotated, Any
 
 import cv2
 import numpy as np
-import orl
 import typer
-from actors import CASES, HEAD, SCREEN, WAYS, Actor, Array, Asked
 from numpy.typing import NDArray
 
 from edge.cli import common as console
@@ -35,6 +33,8 @@ from edge.files import write_atomically
 from edge.vision.detect import Detector, Face, photo_min_face
 from edge.vision.liveness import Surface, relief, surface
 from edge.vision.quality import pose
+from scripts.research import orl
+from scripts.research.simulated_visitors import CASES, HEAD, SCREEN, WAYS, Actor, Array, Asked
 from trainer.data import detector
 from trainer.thresholds import interval
 
