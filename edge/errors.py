@@ -173,7 +173,7 @@ class SettingsError(EdgeError):
 
     def __init__(self, *problems: str) -> None:
         more = f"There are {len(problems) - 1} more problems: see `edge config check`." if len(problems) > 1 else ""
-        super().__init__(problems[0], more or "See docs/settings.md.")
+        super().__init__(problems[0], more or "See docs/reference/settings.md.")
         self.problems = problems
 
 

@@ -1,4 +1,4 @@
-"""The settings of a terminal: one TOML file in which everything may be left out. docs/settings.md shows all of it.
+"""The settings of a terminal: one TOML file in which everything may be left out. docs/reference/settings.md shows all of it.
 
 Each table is a frozen dataclass of the part that it is for, and the file is read by the fields' types: a key that is no field
 is refused. What a field means is the text below it, which the template and the documentation are made of. Secrets are not
@@ -61,7 +61,7 @@ class KitSettings:
     """Threads for finding and recognising."""
     store: Path | None = None
     """A folder for the kits in force and before, of this terminal alone: with it, a new kit at `path` is taken up while
-    running. Not set: the folder kits in the STATE_DIRECTORY of the service; else none. docs/update.md says more."""
+    running. Not set: the folder kits in the STATE_DIRECTORY of the service; else none. docs/guide/kit-updates.md says more."""
     series: str | None = None
     """Take kits of this series alone (not set: of the series of the kit in force)."""
     watch_seconds: float = 2.0
@@ -112,7 +112,7 @@ class DoorSettings:
     """Who may pass."""
 
     list: Path | None = None
-    """The door list (not set: whoever is recognised may pass). docs/door.md shows the format."""
+    """The door list (not set: whoever is recognised may pass). docs/guide/door-list.md shows the format."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
     hash of entry n = SHA-256 of "<hash of entry n-1>\\n<n>\\n<its JSON>"        (before the first: 64 zeros)
 
 An entry that was changed, taken out or put in breaks the chain. Whoever can write the file can also write a new chain: against
-that, and against a cut at the end, keep a head (`edge audit verify` prints it) elsewhere. docs/audit.md says more.
+that, and against a cut at the end, keep a head (`edge audit verify` prints it) elsewhere. docs/guide/audit-log.md says more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The liveness challenge: the visitor is asked to turn the head, or to nod. docs/liveness.md lists what it does not stop.
+"""The liveness challenge: the visitor is asked to turn the head, or to nod. docs/guide/liveness.md lists what it does not stop.
 
 Also the rule that says from several frames whether a face looks like a picture. edge/vision/liveness.py measures the frames.
 """
@@ -41,7 +41,7 @@ EDGES, EDGES_MOVE = 3, 0.0015  # sides of a picture that are seen; face widths b
 
 @dataclass(frozen=True, kw_only=True)
 class LivenessSettings:
-    """Photos held up to the camera. Off unless asked for; docs/liveness.md says what this does not stop."""
+    """Photos held up to the camera. Off unless asked for; docs/guide/liveness.md says what this does not stop."""
 
     challenge: bool = False
     """Ask whoever would be let in to turn the head or to nod, as chosen at random."""

@@ -1,7 +1,7 @@
 """Who may pass a door, and when: a TOML file of the integrator's, apart from who is recognised.
 
 Days and hours are those of the clock on the wall, so a change to summer time needs nothing. A list that makes no sense is an
-error and not a guess: the terminal does not start. docs/door.md shows the format.
+error and not a guess: the terminal does not start. docs/guide/door-list.md shows the format.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ class DoorList:
             contents = tomllib.loads(data.decode().removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
             why = "it is not UTF-8 text" if isinstance(error, UnicodeError) else str(error) or "nested too deeply"
-            raise DoorListError(f"{source} is not readable as TOML: {why}.", "docs/door.md shows the format.") from None
+            raise DoorListError(
+                f"{source} is not readable as TOML: {why}.", "docs/guide/door-list.md shows the format."
+            ) from None
         return _door_list(contents, source)
 
     def allows(self, label: str, when: datetime) -> str | None:
@@ -206,4 +208,4 @@ def _refuse_other_keys(table: dict[str, Any], known: tuple[str, ...], where: str
 
 
 def _wrong(where: str, key: str, wanted: str) -> DoorListError:
-    return DoorListError(f"{where}: {key} must be {wanted}.", "docs/door.md shows the format.")
+    return DoorListError(f"{where}: {key} must be {wanted}.", "docs/guide/door-list.md shows the format.")

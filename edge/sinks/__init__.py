@@ -1,7 +1,7 @@
 """Sinks that reach beyond the terminal: a broker (mqtt.py), a web server (webhook.py), a relay (gpio.py).
 
 Each has a frozen settings class and `open_sink(settings)`. None delays a frame, raises into the loop or grows without bound;
-each counts what was `delivered`, `failed` and `dropped`, and closes within a bounded time. docs/sinks.md shows what they send.
+each counts what was `delivered`, `failed` and `dropped`, and closes within a bounded time. docs/guide/sinks.md shows what they send.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Events to an MQTT 5 broker, and to Home Assistant by way of it. The package paho-mqtt is loaded when a sink is opened.
 
 `lclrr-edge/<terminal>/event` has every event as JSON (QoS 1, never retained: a grant must not be read again by whoever comes
-later); `.../state` is online or offline and `.../camera` is ON or OFF (both retained). docs/sinks.md says what a receiver of
+later); `.../state` is online or offline and `.../camera` is ON or OFF (both retained). docs/guide/sinks.md says what a receiver of
 grants has to check.
 """
 

@@ -1,6 +1,6 @@
 """Events to a web server: POST with a signature, offered again until it is taken.
 
-A receiver checks the signature with the shared secret, and answers 2xx once it has kept the event. See docs/sinks.md.
+A receiver checks the signature with the shared secret, and answers 2xx once it has kept the event. See docs/guide/sinks.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A head, or a picture of one? A challenge: turn your head, or nod, when asked to. docs/liveness.md: what it does not stop.
+"""A head, or a picture of one? A challenge: turn your head, or nod, when asked to. docs/guide/liveness.md: what it does not stop.
 
 Five points of a plane keep two numbers however the plane is turned, tilted, moved or brought closer: where the fifth lies once
 a homography has put the other four into fixed places. Here the four are the eyes and the corners of the mouth, and the fifth

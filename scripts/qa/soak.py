@@ -37,12 +37,12 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import typer
 
-ROOT = Path(__file__).resolve().parents[2]
 from edge.cli import common as console
 from tests.fakes.mjpeg_server import MjpegServer, jpeg, part
 from tests.fakes.mqtt_broker import Broker, Subscriber, free_port
 from tests.fixtures import orl_door
 
+ROOT = Path(__file__).resolve().parents[2]
 ALLOWED, TIMED, UNLISTED = ("s2", "s5", "s6", "s8"), "s7", "s4"  # all enrolled; the door list is made of this
 STRANGERS = tuple(f"s{number}" for number in range(11, 41))
 TURN_SECONDS, EMPTY_SECONDS, FRAME_SECONDS = 5.0, 1.6, 0.08

@@ -1,4 +1,4 @@
-"""How often edge/vision/liveness.py takes a picture for a head, and a head for a picture: the tables of docs/liveness.md.
+"""Error rates of edge/vision/liveness.py on simulated heads and pictures: the tables of docs/guide/liveness.md.
 
 The heads are simulated: photos of ORL over a surface with the shape of a head, turned and seen by a camera. So are pictures
 of them: the same photos on paper that is flat, bent or folded, and on screens, held and turned by a hand that knows what was

@@ -274,9 +274,9 @@ def test_the_template_with_its_defaults_in_force_changes_nothing_either() -> Non
 
 
 def test_the_documentation_is_the_template() -> None:
-    page = (ROOT / "docs" / "settings.md").read_text()
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
     (block,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    assert block == template(), "put what `edge config template` prints into docs/settings.md"
+    assert block == template(), "put what `edge config template` prints into docs/reference/settings.md"
 
 
 # The command
@@ -290,7 +290,7 @@ def test_check_lists_all_problems_and_has_its_own_code(
     assert edge(monkeypatch, "config", "check", file) == 38
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 2
-    assert err == f"error: {file} cannot be used: 2 problems. See docs/settings.md.\n"
+    assert err == f"error: {file} cannot be used: 2 problems. See docs/reference/settings.md.\n"
     file.write_text("[visits]\nneeded = 4\n")
     assert edge(monkeypatch, "config", "check", file) == 0
     assert capsys.readouterr() == ("", f"{file} is good.\n")

@@ -177,7 +177,7 @@ def fit(
     if few and atoms is not None:
         console.say(f"note: {have} fewer photos than {atoms} atoms; they got as many atoms as photos.")
     if few and own and not parameters["copies"]:
-        console.say(f"note: {have} few photos; --augment recognises them better (docs/few.md).")
+        console.say(f"note: {have} few photos; --augment recognises them better (docs/guide/few-photos.md).")
 
 
 def _strangers(rejection: Rejection) -> str:

@@ -98,7 +98,7 @@ def load_arrays(path: str | Path, cell: Cell) -> tuple[Array, Array]:
     if images.dtype != np.uint8 or images.shape[1:] != (spec.height, spec.width) or len(images) != len(labels):
         raise GalleryError(
             f"{path} does not hold {cell.dataset} as 8-bit images of {spec.height}x{spec.width} with a label each.",
-            "See docs/reproduce.md.",
+            "See docs/research/reproduce.md.",
         )
     return images, labels
 
@@ -126,7 +126,9 @@ def ar_split(labels: Array, scenario: str, rng: np.random.Generator) -> tuple[Ar
     for person in np.unique(labels):
         own = np.flatnonzero(labels == person)
         if len(own) != 26:
-            raise GalleryError(f"A person of AR has {len(own)} images, not 26.", "See docs/reproduce.md for their order.")
+            raise GalleryError(
+                f"A person of AR has {len(own)} images, not 26.", "See docs/research/reproduce.md for their order."
+            )
         chosen, others = list(range(7)), list(range(13, 20))
         for first in SCENARIOS[scenario]:
             pick = first + int(rng.integers(3))

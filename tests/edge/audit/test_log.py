@@ -36,7 +36,7 @@ def alter(path: Path, *statements: str) -> None:
 
 
 def independently_valid(path: Path) -> bool:
-    """The check of docs/audit.md, which shares no code with ours."""
+    """The check of docs/guide/audit-log.md, which shares no code with ours."""
     with closing(sqlite3.connect(path)) as db:
         before = "0" * 64
         for seq, text, digest in db.execute("SELECT seq, json, hash FROM entries ORDER BY seq"):

@@ -31,7 +31,7 @@ def at(text: str, zone: ZoneInfo = BERLIN) -> datetime:
 
 def test_the_format_of_the_manual(tmp_path: Path) -> None:
     file = tmp_path / "door.toml"
-    manual = (Path(__file__).parents[3] / "docs" / "door.md").read_text(encoding="utf-8")
+    manual = (Path(__file__).parents[3] / "docs" / "guide" / "door-list.md").read_text(encoding="utf-8")
     file.write_text(manual.split("```toml\n")[1].split("```")[0], encoding="utf-8")
     found = DoorList.load(file)
     assert found.name == "north entrance"

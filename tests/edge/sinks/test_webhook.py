@@ -79,7 +79,7 @@ def test_a_receiver_can_check_who_sent_what_and_when(secret: Path) -> None:
             sink(event)
             until(lambda: sink.delivered == 1)
         ((path, headers, body),) = server.got
-    # Written as in docs/sinks.md, and not with the code that signs.
+    # Written as in docs/guide/sinks.md, and not with the code that signs.
     stamp, given = (part.split("=", 1)[1] for part in headers["X-Edge-Signature"].split(","))
     wanted = hmac.digest(SECRET.encode(), stamp.encode() + b"." + body, hashlib.sha256).hex()
     assert hmac.compare_digest(given, wanted)

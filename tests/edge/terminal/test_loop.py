@@ -446,7 +446,7 @@ def test_the_library_is_loaded_when_it_is_used() -> None:
 
 
 def examples() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "embed.md").read_text(encoding="utf-8"), re.DOTALL)
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guide" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_the_examples_of_the_documentation_run(
@@ -456,9 +456,9 @@ def test_the_examples_of_the_documentation_run(
     (tmp_path / "door.kit").write_bytes(orl_door.kit())
     orl_door.video(tmp_path / "door.mp4", frames(GUEST, 8), nobody(12))
     in_a_loop, whole = examples()
-    exec(compile(in_a_loop, "docs/embed.md", "exec"), {})
+    exec(compile(in_a_loop, "docs/guide/python.md", "exec"), {})
     assert capsys.readouterr().out.count(f"{GUEST} recognised") >= 5
-    exec(compile(whole, "docs/embed.md", "exec"), {})
+    exec(compile(whole, "docs/guide/python.md", "exec"), {})
     assert f"come in, {GUEST}" in capsys.readouterr().out
     assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == 3
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
