@@ -1,4 +1,7 @@
-"""Many independent calls at once: on the cores of this machine, or on a Dask cluster. One BLAS thread each."""
+"""Run many independent calls at once: on the cores of this machine, or on a Dask cluster. Each call has one BLAS thread.
+
+Dask is called directly: the Dask backend of joblib waits forever for a call whose workers die.
+"""
 
 from __future__ import annotations
 
@@ -8,41 +11,48 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from threadpoolctl import threadpool_limits
 
 from edge.errors import ClusterError, UsageError
 
 SCHEDULER_SECONDS, WORKER_SECONDS = 10.0, 10.0
-"""How long a scheduler may take to answer, and then a first worker to be there."""
+"""Timeouts: for the answer of the scheduler, and then for the first worker."""
+SHARED_BYTES = 4096  # larger arrays are sent to a cluster once, not with every call
+
+Calls = Iterable[tuple[Any, ...]]
 
 
 def each(
-    function: Callable[..., Any],
-    calls: Iterable[tuple[Any, ...]],
-    *,
-    jobs: int = -1,
-    scheduler: str | None = None,
-    ordered: bool = True,
+    function: Callable[..., Any], calls: Calls, *, jobs: int = -1, scheduler: str | None = None, ordered: bool = True
 ) -> Iterator[Any]:
-    """function(*call) of every call, in their order or as they are done. With a scheduler, `jobs` is what its workers have."""
+    """Yield function(*call) for every call, in their order or as they finish.
+
+    `jobs` is the number of processes here, -1 for all cores. With a `scheduler`, all its workers are used instead.
+    """
     if jobs == 0:
-        raise UsageError("Nothing is done by 0 processes.", "Choose 1 or more, or -1 for all cores.")
+        raise UsageError("0 processes cannot do any work.", "Choose 1 or more, or -1 for all cores.")
+    if scheduler is None:
+        yield from _on_this_machine(function, calls, jobs, ordered)
+    else:
+        yield from _on_cluster(function, calls, scheduler, ordered)
+
+
+def _on_this_machine(function: Callable[..., Any], calls: Calls, jobs: int, ordered: bool) -> Iterator[Any]:
     tasks = (delayed(_with_one_thread)(function, *call) for call in calls)
-    with _where(scheduler), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".* tasks which were still being processed")  # who stops on the way knows that
-        with _deaf_to_ctrl_c():  # workers are started here; whoever stops the command ends them
+    with parallel_config("loky", inner_max_num_threads=1), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* tasks which were still being processed")  # the caller may stop early
+        with _sigint_ignored():  # the workers start here and inherit this: on Ctrl-C they print no traceback
             results = Parallel(n_jobs=jobs, return_as="generator" if ordered else "generator_unordered")(tasks)
         yield from results
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """What is started meanwhile never hears it: a worker would answer with a traceback."""
+def _sigint_ignored() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -54,69 +64,60 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 
 def _with_one_thread(function: Callable[..., Any], *call: Any) -> Any:
-    with threadpool_limits(1):  # a core each: small problems gain nothing from more
+    with threadpool_limits(1):  # one core per call: small problems gain nothing from more
         return function(*call)
 
 
-@contextmanager
-def _where(scheduler: str | None) -> Iterator[None]:
-    if scheduler is None:
-        with parallel_config("loky", inner_max_num_threads=1):
-            yield
-        return
-    client = _client(scheduler)
+def _on_cluster(function: Callable[..., Any], calls: Calls, scheduler: str, ordered: bool) -> Iterator[Any]:
+    client = _connect(scheduler)
+    from distributed import as_completed
+    from distributed.scheduler import KilledWorker
+
+    shared: dict[int, tuple[Any, Any]] = {}  # by id, which stays unique because the array is kept beside its future
+
+    def shared_once(value: Any) -> Any:
+        if not isinstance(value, np.ndarray) or value.nbytes <= SHARED_BYTES:
+            return value
+        if id(value) not in shared:
+            # The result of a task, not scattered data: the scheduler makes it again if the worker that holds it dies.
+            shared[id(value)] = value, client.submit(_same, value, pure=False)
+        return shared[id(value)][1]
+
     try:
-        _refuse_strange_workers(client, scheduler)
-        with parallel_config(_backend(client)):
-            yield
+        _check_workers(client, scheduler)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")
+            futures = [client.submit(_with_one_thread, function, *map(shared_once, call), pure=False) for call in calls]
+        for future in futures if ordered else as_completed(futures, loop=client.loop):
+            yield future.result()
+    except KilledWorker:
+        raise ClusterError("Several workers died on the same call.", "Give the workers more memory.") from None
     except (CancelledError, OSError):
-        raise ClusterError(f"The cluster at {scheduler} is gone.", "Start it again, and this command.") from None
+        raise ClusterError(f"The cluster at {scheduler} is gone.", "Start it and this command again.") from None
     finally:
         client.close()
 
 
-def _backend(client: Any) -> Any:
-    """joblib's own, mended: it never tells of a call that Dask gave up, so that one would wait for it without end; it leaves
-    the work of a cluster with a single thread to this machine; and it gives an array to one worker, with whom it is lost.
-    """
-    from distributed.scheduler import KilledWorker
-    from joblib._dask import DaskDistributedBackend
-
-    class Backend(DaskDistributedBackend):
-        def submit(self, func: Any, callback: Any = None) -> Any:
-            def told(future: Any) -> None:
-                error = future.exception()
-                if isinstance(error, KilledWorker):
-                    error = ClusterError("Worker after worker died on the same work.", "Give them more memory.")
-                if error is not None:
-                    callback(error)
-
-            future = super().submit(func, callback)
-            future.add_done_callback(told)
-            return future
-
-        def effective_n_jobs(self, n_jobs: int) -> int:
-            return max(2, super().effective_n_jobs(n_jobs))
-
-    client.scatter = partial(client.scatter, broadcast=True)
-    return Backend(client=client)
+def _same(value: Any) -> Any:
+    return value
 
 
-def _client(scheduler: str) -> Any:
+def _connect(scheduler: str) -> Any:
     try:
         from distributed import Client
     except ImportError:
-        raise ClusterError("A cluster takes Dask, which is not installed.", "Install lclrr-edge[cluster].") from None
+        raise ClusterError("--scheduler needs Dask, which is not installed.", "Install lclrr-edge[cluster].") from None
     try:
         return Client(scheduler, timeout=SCHEDULER_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError):
         raise ClusterError(
-            f"No Dask scheduler answers at {scheduler}.", "Start one with `dask scheduler`; it says its address."
+            f"No Dask scheduler answers at {scheduler}.", "Start one with `dask scheduler`; it prints its address."
         ) from None
 
 
-def _refuse_strange_workers(client: Any, scheduler: str) -> None:
-    """Workers that cannot compute what is computed here."""
+def _check_workers(client: Any, scheduler: str) -> None:
+    """Reject a cluster without workers, or with another version of lclrr-edge."""
+    here = version("lclrr-edge")
     try:
         client.wait_for_workers(1, timeout=WORKER_SECONDS)
         theirs = set(client.run(version, "lclrr-edge").values())
@@ -124,8 +125,8 @@ def _refuse_strange_workers(client: Any, scheduler: str) -> None:
         raise ClusterError(f"{scheduler} has no workers.", f"Start some with `dask worker {scheduler}`.") from None
     except ModuleNotFoundError:
         raise ClusterError("A worker lacks lclrr-edge.", "Install lclrr-edge[trainer,cluster] on every worker.") from None
-    if theirs != {version("lclrr-edge")}:
+    if theirs != {here}:
         raise ClusterError(
-            f"The workers have lclrr-edge {', '.join(sorted(theirs))}, and here is {version('lclrr-edge')}.",
-            "Install the same on all.",
+            f"The workers have lclrr-edge {', '.join(sorted(theirs))}; this machine has {here}.",
+            "Install the same version on all.",
         )

@@ -1,4 +1,4 @@
-"""Work on a real Dask cluster of two processes: done there, at the same time, and never waited for in vain."""
+"""Work on a real Dask cluster: done by its workers, at the same time, and not lost when a worker dies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from distributed import LocalCluster, Scheduler, SpecCluster
@@ -18,9 +19,15 @@ from edge.errors import ClusterError
 from trainer import parallel
 from trainer.parallel import each
 
+pytestmark = pytest.mark.slow
+
+
+def workers(count: int) -> LocalCluster:
+    return LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=":0")
+
 
 def meet(own: Path, other: Path) -> int:
-    """Returns only if the other is at work at the same time."""
+    """Return only if the other call runs at the same time."""
     own.touch()
     until = time.monotonic() + 300
     while not other.exists():
@@ -30,80 +37,91 @@ def meet(own: Path, other: Path) -> int:
 
 
 @pytest.mark.parametrize("on_a_cluster", [False, True])
-def test_two_work_at_the_same_time_and_not_in_this_process(cluster: str, tmp_path: Path, on_a_cluster: bool) -> None:
+def test_two_calls_run_at_the_same_time_in_other_processes(cluster: str, tmp_path: Path, on_a_cluster: bool) -> None:
     calls = [(tmp_path / "a", tmp_path / "b"), (tmp_path / "b", tmp_path / "a")]
     pids = list(each(meet, calls, jobs=2, scheduler=cluster if on_a_cluster else None, ordered=False))
     assert len({*pids, os.getpid()}) == 3
 
 
 def blas_threads(_: int) -> list[int]:
-    import numpy as np
-
     np.ones((2, 2)) @ np.ones((2, 2))
     return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
 
-def test_each_has_one_thread_and_the_order_is_kept(cluster: str) -> None:
+def test_cluster_keeps_the_order_and_gives_each_call_one_thread(cluster: str) -> None:
     assert list(each(pow, [(i, 2) for i in range(20)], scheduler=cluster)) == [i * i for i in range(20)]
+    assert sorted(each(pow, [(i, 2) for i in range(5)], scheduler=cluster, ordered=False)) == [0, 1, 4, 9, 16]
     for threads in each(blas_threads, [(0,), (1,)], scheduler=cluster):
         assert threads
         assert set(threads) == {1}
+
+
+def fail(_: int) -> None:
+    raise ZeroDivisionError("of the function itself")
+
+
+def test_error_of_the_function_reaches_the_caller(cluster: str) -> None:
+    with pytest.raises(ZeroDivisionError, match="itself"):
+        list(each(fail, [(0,)], scheduler=cluster))
 
 
 def die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_work_that_kills_its_workers_is_not_waited_for() -> None:
-    one = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0")
+def test_call_that_kills_every_worker_is_an_error() -> None:
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):  # by default three workers are tried
+        one = workers(1)
     with one, pytest.raises(ClusterError, match="died"):
         list(each(die, [(0,)], scheduler=one.scheduler_address, ordered=False))
 
 
-def die_at_first(array: np.ndarray, mark: Path) -> float:
-    """The worker that is called first, which is one that was given the array, takes its copy with it."""
-    if not mark.exists():
-        mark.touch()
-        die(0)
-    return float(array.sum())
+def die_twice(array: np.ndarray, folder: Path, number: int) -> float:
+    """The first two calls kill their workers, and with them every copy of the array that was there."""
+    for mark in (folder / "first", folder / "second"):
+        if not mark.exists():
+            mark.touch()
+            die(0)
+    return float(array[number:].sum())
 
 
-def test_a_worker_that_dies_on_the_way_takes_no_data_with_it(tmp_path: Path) -> None:
+def test_killed_workers_lose_neither_calls_nor_data(tmp_path: Path) -> None:
     array = np.ones(10_000)
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as two:
-        sums = list(each(die_at_first, [(array, tmp_path / "mark")] * 6, scheduler=two.scheduler_address))
-    assert sums == [10_000] * 6
+    calls = [(array, tmp_path, number) for number in range(6)]
+    with workers(2) as two:
+        sums = list(each(die_twice, calls, scheduler=two.scheduler_address))
+    assert sums == [10_000 - number for number in range(6)]
 
 
-def close_when_called(number: int, file: Path) -> int:
-    file.touch()
+def wait_if_positive(number: int) -> int:
     time.sleep(600 if number else 0)
     return number
 
 
-def test_a_cluster_that_goes_away_is_said(tmp_path: Path) -> None:
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as local:
-        results = each(close_when_called, [(i, tmp_path / "x") for i in range(3)], scheduler=local.scheduler_address)
+def test_cluster_that_stops_is_an_error() -> None:
+    with workers(1) as local:
+        results = each(wait_if_positive, [(i,) for i in range(3)], scheduler=local.scheduler_address)
         assert next(results) == 0
         local.close()
         with pytest.raises(ClusterError, match="is gone"):
             list(results)
 
 
-def test_no_scheduler_no_workers_other_workers(monkeypatch: pytest.MonkeyPatch, cluster: str) -> None:
-    with monkeypatch.context() as hasty:
-        hasty.setattr(parallel, "SCHEDULER_SECONDS", 1)
-        with pytest.raises(ClusterError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:1"):
-            list(each(pow, [(1, 2)], scheduler="tcp://127.0.0.1:1"))
-        with pytest.raises(ClusterError, match="No Dask scheduler answers at nonsense://"):
-            list(each(pow, [(1, 2)], scheduler="nonsense://"))
-    monkeypatch.setattr(parallel, "SCHEDULER_SECONDS", 120)  # those below are there, however slow the machine is
-    alone: dict[str, Any] = {"cls": Scheduler, "options": {"dashboard_address": ":0"}}
-    with monkeypatch.context() as hasty, SpecCluster(scheduler=alone, workers={}) as empty:
-        hasty.setattr(parallel, "WORKER_SECONDS", 0.1)
+def test_missing_scheduler_missing_workers_and_other_versions_are_errors(
+    monkeypatch: pytest.MonkeyPatch, cluster: str
+) -> None:
+    with monkeypatch.context() as short:
+        short.setattr(parallel, "SCHEDULER_SECONDS", 0.2)
+        for address in ("tcp://127.0.0.1:1", "nonsense://"):
+            with pytest.raises(ClusterError, match=f"No Dask scheduler answers at {address}"):
+                list(each(pow, [(1, 2)], scheduler=address))
+    monkeypatch.setattr(parallel, "SCHEDULER_SECONDS", 120)  # these answer, even on a busy machine
+    only: dict[str, Any] = {"cls": Scheduler, "options": {"dashboard_address": ":0"}}
+    with monkeypatch.context() as short, SpecCluster(scheduler=only, workers={}) as empty:
+        short.setattr(parallel, "WORKER_SECONDS", 0.1)
         with pytest.raises(ClusterError, match="has no workers"):
             list(each(pow, [(1, 2)], scheduler=empty.scheduler_address))
     here = os.getpid()
     monkeypatch.setattr(parallel, "version", lambda name: "9.9" if os.getpid() == here else version(name))
-    with pytest.raises(ClusterError, match=r"and here is 9\.9"):
+    with pytest.raises(ClusterError, match=r"this machine has 9\.9"):
         list(each(pow, [(1, 2)], scheduler=cluster))
