@@ -24,8 +24,9 @@ from export.nodes import EPS, TINY, Graph, Stored
 from export.nodes import OPSET as OPSET
 from export.nodes import PRECISIONS as PRECISIONS
 from export.nodes import Precision as Precision
-from trainer.features.network import CHANNELS, EMBEDDING, Backbone, Spec, prepared
+from trainer.features.network import CHANNELS, EMBEDDING, Network, prepared
 from trainer.features.parts import FAINT, fuse, unit_part
+from trainer.features.spec import Spec
 from trainer.method.coding import ROUNDING, Coder, Coding, code_by_factors, project
 from trainer.model import Model
 from trainer.types import Array
@@ -126,7 +127,7 @@ def build(factors: Factors | BaselineFactors, spec: Spec, coding: Any, precision
     """The graph, serialised. The same arguments give the same bytes."""
     g = Graph()
     _images(g, spec)
-    x = _vectors(g, spec, precision) if isinstance(spec, Backbone) else _features(g, spec)
+    x = _vectors(g, spec, precision)
     if isinstance(factors, Factors):
         _scored(g, x, factors, coding, precision)
     else:
@@ -217,8 +218,16 @@ def _images(g: Graph, spec: Spec) -> None:
     g("Reshape", [images, shape], "images")
 
 
-def _vectors(g: Graph, spec: Backbone, precision: Precision) -> str:
-    """x (N,d): trainer.features.network.Backbone.vectors."""
+def _vectors(g: Graph, spec: Spec, precision: Precision) -> str:
+    """x (N,d): spec.vectors."""
+    if spec.network is not None:
+        return _embedding(g, spec.network, precision)
+    assert spec.own is not None
+    return _features(g, spec.own)
+
+
+def _embedding(g: Graph, spec: Network, precision: Precision) -> str:
+    """x (N,d): trainer.features.network.Network.vectors."""
     # channels = (images - mean) * scale, three times
     centred = g("Sub", ["images", g.scalar("mean", spec.mean)], "centred")
     grey = g("Mul", [centred, g.scalar("channel_scale", spec.scale)], "grey")
@@ -230,13 +239,13 @@ def _vectors(g: Graph, spec: Backbone, precision: Precision) -> str:
         g.weight(tensor.name, value, precision if value.ndim > 1 and value.dtype == np.float32 else "fp32")
     g.nodes += model.graph.node
     # unit_rows(embedding)
-    if spec.beside is None:
+    if spec.own is None:
         return g("Mul", [EMBEDDING, _unit_scale(g, EMBEDDING)[0]], "x")
     # hstack([share * unit_rows(embedding), sqrt(1 - share**2) * ours])
     unit = g("Mul", [EMBEDDING, _unit_scale(g, EMBEDDING)[0]], "unit_embedding")
     parts = [
         g("Mul", [part, g.scalar(f"{part}_share", share)], f"{part}_in_x")
-        for part, share in ((unit, spec.share), (_features(g, spec.beside, "ours"), np.sqrt(1 - spec.share**2)))
+        for part, share in ((unit, spec.share), (_features(g, spec.own, "ours"), np.sqrt(1 - spec.share**2)))
     ]
     return g("Concat", parts, "x", axis=1)
 

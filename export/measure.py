@@ -23,7 +23,6 @@ from export.baseline_graph import BaselineFactors
 from export.graph import Factors
 from trainer.data.augment import harden
 from trainer.data.gallery import Gallery
-from trainer.features.network import features
 from trainer.method.coding import Coding
 from trainer.model import Model
 from trainer.thresholds import Rejection
@@ -132,7 +131,7 @@ def choose(
 
     Where none will do, all of the trainer's iterations: W was learned with them. `iterations` overrides.
     """
-    X = np.ascontiguousarray(features(faces.crops, model.spec).T)
+    X = np.ascontiguousarray(model.spec.vectors(faces.crops).T)
     report("converged coder")
     goal = factors.scores(X, converged(model.coding)).argmax(axis=0)
     report("iterations")

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from trainer.features.network import Spec
+from trainer.features.spec import Spec
 from trainer.types import Array
 
 Precision = Literal["fp32", "fp16", "int8"]

@@ -20,7 +20,7 @@ from edge.vision.recognize import OUTPUTS
 from export.nodes import Precision
 from trainer.data.detector import LICENSE as DETECTOR_LICENSE
 from trainer.data.detector import MIT
-from trainer.features.network import SFACE, SFACE_LICENSE, Backbone
+from trainer.features.network import SFACE, SFACE_LICENSE
 from trainer.model import Model
 
 LICENSE = "recognizer.onnx and manifest.json were made by lclrr-edge.\n\n" + MIT.format(
@@ -78,10 +78,11 @@ def _selftest(graph: bytes, size: tuple[int, int]) -> dict[str, Any]:
 
 
 def _license(model: Model) -> str:
-    if not isinstance(model.spec, Backbone):
+    network = model.spec.network
+    if network is None:
         return LICENSE
-    another = f"the embedding model with the SHA-256 {model.spec.sha256}, under the terms of its makers"
-    return f"{LICENSE}\nrecognizer.onnx contains {SFACE_LICENSE if model.spec.sha256 == SFACE.sha256 else another}.\n"
+    another = f"the embedding model with the SHA-256 {network.sha256}, under the terms of its makers"
+    return f"{LICENSE}\nrecognizer.onnx contains {SFACE_LICENSE if network.sha256 == SFACE.sha256 else another}.\n"
 
 
 def fingerprint(model: Model) -> str:

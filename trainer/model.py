@@ -25,8 +25,8 @@ from edge.kit.manifest import ALIGNMENTS
 from trainer import thresholds as calibrate
 from trainer.baselines.coders import BaselineCoder, restored_coding
 from trainer.data.gallery import Gallery
-from trainer.features.network import Backbone, Spec, features, restored
 from trainer.features.parts import Grid, fuse, part_coders, part_rows, unit_part
+from trainer.features.spec import Spec, from_settings
 from trainer.method.base import FaceClassifier
 from trainer.method.coding import Coder, Coding
 from trainer.method.estimator import LCLRRDL
@@ -36,7 +36,7 @@ from trainer.types import Array
 
 FORMAT = 1
 ARRAYS = ("D", "W", "W_parts", "atom_people", "crops", "crop_people")
-BACKBONE = "backbone"  # the bytes of an embedding model, where there is one: the one file is all that export needs
+NETWORK = "backbone"  # key of the network file, if the features are those of a network
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,7 +94,7 @@ class Model:
 
     def votes(self, crops: Array) -> list[Array]:
         """(C, N) scores of the whole face, and of each of its parts, that `scores` puts together."""
-        X = features(crops, self.spec).T
+        X = self.spec.vectors(crops).T
         if isinstance(self.coder, BaselineCoder):
             return [self.coder.scores(X)]
         parts = zip(self.W_parts, self.part_coders, strict=True)
@@ -141,8 +141,8 @@ class Model:
             "fingerprint": self.fingerprint,
         }
         arrays = {name: getattr(self, name) for name in ARRAYS}
-        if isinstance(self.spec, Backbone):
-            arrays[BACKBONE] = np.frombuffer(self.spec.model, np.uint8)
+        if self.spec.network is not None:
+            arrays[NETWORK] = np.frombuffer(self.spec.network.model, np.uint8)
         buffer = io.BytesIO()
         np.savez(buffer, header=np.array(json.dumps(header, default=_plain)), **arrays)
         try:
@@ -168,7 +168,7 @@ class Model:
                 if header.get("format") != FORMAT:
                     raise ModelError(f"{path} has format {header.get('format')}, and this version reads {FORMAT}.", again)
                 model = cls(
-                    spec=restored(header["spec"], archive[BACKBONE].tobytes() if BACKBONE in archive else None),
+                    spec=from_settings(header["spec"], archive[NETWORK].tobytes() if NETWORK in archive else None),
                     alignment=header["alignment"],
                     coding=restored_coding(header["coding"]),
                     parts=header["parts"] and tuple(header["parts"]),

@@ -16,7 +16,7 @@ from scipy.stats import beta
 
 from edge.errors import ParameterError
 from trainer.data.gallery import Gallery
-from trainer.features.network import Spec
+from trainer.features.spec import Spec
 from trainer.method.base import FaceClassifier
 from trainer.method.estimator import LCLRRDL
 from trainer.types import Array

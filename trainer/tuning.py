@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from edge.errors import GalleryError, TrainingError, UsageError
 from trainer.data.augment import harden
-from trainer.features.network import Spec, features
+from trainer.features.spec import Spec
 from trainer.method.base import CodeClassifier, FaceClassifier
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.estimator import LCLRRDL
@@ -123,7 +123,7 @@ def _accuracies(
     if not isinstance(estimator, CodeClassifier):
         return [100 * float(estimator.score(held_out, labels[test]))]
     H = one_hot(np.searchsorted(estimator.classes_, labels[train]), len(estimator.classes_))
-    codes = estimator.code(features(held_out, spec).T)
+    codes = estimator.code(spec.vectors(held_out).T)
     scores = (ridge(estimator.codes_, H, estimator.eta if eta is None else eta) @ codes for eta in etas)
     return [100 * float(np.mean(estimator.classes_[score.argmax(axis=0)] == labels[test])) for score in scores]
 

@@ -25,7 +25,6 @@ from edge.text import count, same_spelling, some
 from trainer import model as models
 from trainer.data import gallery
 from trainer.data.gallery import Gallery
-from trainer.features.network import features
 from trainer.method.base import random_atoms
 from trainer.method.classifier import ridge
 from trainer.method.estimator import LCLRRDL
@@ -75,7 +74,7 @@ def enrol(model: Model, photos: Gallery, *, calibrate: bool = False, progress: P
     room = {person: _settings(model)["atoms_per_class"] - int(np.sum(atoms == person)) for person in new.people}
     joining = np.concatenate([np.flatnonzero(new.labels == person)[: max(space, 0)] for person, space in room.items()])
     length = column_norms(model.D).mean()
-    D = np.hstack([model.D, length * features(new.images[joining], model.spec).T])
+    D = np.hstack([model.D, length * model.spec.vectors(new.images[joining]).T])
     how = {name: value for name, value in model.training.items() if name != "accuracy"}  # which was that of another W
     more = _learned(model, everybody, D, np.concatenate([atoms, new.labels[joining]]), how)
     return replace(more, rejection=_threshold(model, everybody, calibrate, progress))
@@ -101,7 +100,7 @@ def forget(model: Model, name: str, *, calibrate: bool = False, progress: Progre
     settings = _settings(model)
     people = np.unique(others.labels, return_inverse=True)[1]
     atoms = random_atoms(people, settings["atoms_per_class"], settings["random_state"])
-    D = dictionary(features(others.images, model.spec).T, atoms, settings["gamma"])
+    D = dictionary(model.spec.vectors(others.images).T, atoms, settings["gamma"])
     less = _learned(model, others, D, others.labels[atoms], {"method": LCLRRDL.__name__, "iterations": 1})
     return replace(less, rejection=_threshold(model, others, calibrate, progress))
 

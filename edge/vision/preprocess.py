@@ -56,6 +56,9 @@ class FeatureSpec:
     flat: float = 0.5
     """Slope, in grey levels per two pixels, below which a direction fades out as noise."""
 
+    alignment = ALIGNMENT
+    network = None  # trainer.features.network.Network has the same members
+
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ParameterError(f"features must be one of {', '.join(KINDS)}, not {self.kind!r}")
@@ -82,6 +85,15 @@ class FeatureSpec:
     def settings(self) -> dict[str, Any]:
         """For headers and manifests."""
         return asdict(self)
+
+    @property
+    def own(self) -> FeatureSpec:
+        """The part of the vector that belongs to cells of the crop: all of it."""
+        return self
+
+    def vectors(self, crops: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return the features of crops (N, H, W) as unit rows."""
+        return features(crops, self)
 
     @property
     def length(self) -> int:

@@ -29,7 +29,8 @@ from scripts.research import orl, peers
 from scripts.research.peer_recognizers import RECOGNIZERS
 from scripts.research.results import Kept
 from trainer.data.gallery import Gallery, load
-from trainer.features.network import SIDE, Backbone, Spec, chosen
+from trainer.features.network import SIDE
+from trainer.features.spec import Spec, parse_network
 from trainer.method.estimator import LCLRRDL
 from trainer.model import fit
 from trainer.paper.experiments import Cell, load_arrays, random_split
@@ -219,7 +220,6 @@ def _answer(own: Faces, task: Task, parameters: dict[str, Any] | None, say: Call
     """Of one of ours; without parameters, of SFace alone."""
     if parameters is None:
         sface = _spec("sface", None, say)
-        assert isinstance(sface, Backbone)
         cosines = sface.vectors(own.aligned[task.test]) @ sface.vectors(own.aligned[task.train]).T
         return Answers(task.labels[cosines.argmax(axis=1)], cosines.max(axis=1))
     estimator = _estimator(own, parameters, say).fit(_view(own, parameters)[task.train], task.labels)
@@ -228,11 +228,9 @@ def _answer(own: Faces, task: Task, parameters: dict[str, Any] | None, say: Call
 
 
 def _spec(features: str, own: FeatureSpec | None, say: Callable[[str], None]) -> Spec:
-    found = chosen(features, say)
-    if isinstance(found, Backbone):
-        return found
-    assert own is not None
-    return own
+    found = parse_network(features, say) or own
+    assert found is not None
+    return found
 
 
 def _view(own: Faces, parameters: dict[str, Any]) -> Array:
@@ -255,8 +253,8 @@ def rates(answer: Answers, people: Array) -> list[float]:
 
 def _sface_cost(faces: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Time of the network, in the quicker of the two runtimes; its size, and that of the vectors of so many faces."""
-    sface = chosen("sface", say)
-    assert isinstance(sface, Backbone)
+    sface = parse_network("sface", say)
+    assert sface is not None
     taken = [own["cpu_us"] for name, own in peers.times(say).items() if name.startswith("SFace fp32")]
     return {"cpu_us": min(taken, default=None), "bytes": len(sface.model) + 4 * sface.length * faces}
 

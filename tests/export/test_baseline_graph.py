@@ -30,7 +30,6 @@ from trainer import update as enrol
 from trainer.baselines.registry import METHODS, DeviceMethod
 from trainer.cli.commands import app as training
 from trainer.data.gallery import Gallery
-from trainer.features.network import features
 from trainer.model import Model, fit
 from trainer.types import Array
 
@@ -55,7 +54,7 @@ def crops() -> Array:
 
 def vectors(trained: Model, images: Array) -> Array:
     """(d, n)."""
-    return features(images, trained.spec).T
+    return trained.spec.vectors(images).T
 
 
 def graph_of(trained: Model, precision: Precision = "fp32") -> bytes:

@@ -16,7 +16,6 @@ from edge.vision.recognize import OUTPUTS
 from export import graph
 from export.graph import CONTRAST, PRECISIONS, Factors, Precision
 from tests.fixtures import kits as doors
-from trainer.features.network import features
 from trainer.features.parts import Grid
 from trainer.method.coding import Coder
 from trainer.model import Model
@@ -91,7 +90,7 @@ def test_parts_of_the_face(coding: str, precision: Precision, kind: str, parts: 
     found = run(built, crops)["scores"]
     stored = Factors.stored_in(built)
     assert len(stored.parts) == parts[0] * parts[1]
-    np.testing.assert_allclose(found, stored.scores(features(crops, model.spec).T, model.coding).T, atol=1e-4, rtol=0)
+    np.testing.assert_allclose(found, stored.scores(model.spec.vectors(crops).T, model.coding).T, atol=1e-4, rtol=0)
     if precision == "fp32":
         np.testing.assert_allclose(found, model.scores(crops), atol=1e-4, rtol=0)
 
@@ -156,7 +155,7 @@ def test_the_other_outputs_mean_what_they_say() -> None:
     model = doors.model("both", "l1")
     crops = doors.held_out()[0]
     found = run(build(model), crops)
-    x = features(crops, model.spec).T
+    x = model.spec.vectors(crops).T
     z = model.coder.code(x)
     ordered = np.sort(found["scores"], axis=1)
     norm = np.linalg.norm(found["scores"], axis=1)

@@ -20,7 +20,7 @@ import pytest
 
 from edge import files
 from edge.errors import ModelError, TrainingError
-from edge.vision.preprocess import FeatureSpec, features
+from edge.vision.preprocess import FeatureSpec
 from trainer.data.gallery import Gallery
 from trainer.method.coding import Coding
 from trainer.method.estimator import LCLRRDL
@@ -614,6 +614,6 @@ def test_a_killed_writer_leaves_the_old_or_the_new_model(tmp_path: Path) -> None
 
 
 def test_scores_are_the_classifier_on_the_codes(trained: Model) -> None:
-    rows = features(trained.crops, SPEC)
+    rows = SPEC.vectors(trained.crops)
     assert np.array_equal(trained.scores(trained.crops), (trained.W @ trained.coder.code(rows.T)).T)
     assert trained.scores(trained.crops[:0]).shape == (0, 3)

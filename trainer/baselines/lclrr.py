@@ -15,7 +15,7 @@ import numpy as np
 from edge.errors import ParameterError
 from trainer.baselines.lrr import ERRORS, FixedDictionary, Representation, represent
 from trainer.baselines.lrrs import SparseCoding, code_sparsely
-from trainer.features.network import Spec
+from trainer.features.spec import Spec
 from trainer.method.base import check_positive
 from trainer.method.coding import CHUNK
 from trainer.method.solver import locality_weights

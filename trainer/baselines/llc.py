@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge.errors import ParameterError
-from trainer.features.network import Spec
+from trainer.features.spec import Spec
 from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
 from trainer.types import Array
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from edge.errors import ParameterError, TrainingError
-from trainer.features.network import Spec
+from trainer.features.spec import Spec
 from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
 from trainer.method.coding import Coder, Coding
 from trainer.method.prox import column_shrink, soft_threshold, svt

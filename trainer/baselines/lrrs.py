@@ -18,7 +18,7 @@ import numpy as np
 from edge.errors import ParameterError
 from trainer.baselines.lrr import ERRORS, FixedDictionary, Representation, represent
 from trainer.baselines.src import ridge_constants
-from trainer.features.network import Spec
+from trainer.features.spec import Spec
 from trainer.method.base import check_positive
 from trainer.method.coding import CHUNK
 from trainer.method.prox import column_norms, shrink_factors, soft_threshold

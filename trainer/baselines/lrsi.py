@@ -23,7 +23,7 @@ import numpy as np
 from edge.vision.preprocess import unit_rows
 from trainer.baselines.rpca import rpca, unit_atoms
 from trainer.baselines.src import explained, sparse_codes
-from trainer.features.network import Spec
+from trainer.features.spec import Spec
 from trainer.method.base import FaceClassifier, check_count, check_positive
 from trainer.types import Array
 

@@ -18,7 +18,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from trainer.baselines.lrr import check_classifier_codes, refuse_zero
 from trainer.baselines.lrrs import SparseCoding, code_faces
-from trainer.features.network import Spec
+from trainer.features.spec import Spec
 from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
 from trainer.method.prox import soft_threshold, svt
 from trainer.types import Array

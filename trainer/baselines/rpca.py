@@ -17,7 +17,7 @@ import numpy as np
 
 from edge.errors import TrainingError
 from trainer.baselines.src import explained, sparse_codes
-from trainer.features.network import Spec
+from trainer.features.spec import Spec
 from trainer.method.base import FaceClassifier, check_count, check_positive
 from trainer.method.prox import column_norms, soft_threshold, svt
 from trainer.types import Array

@@ -30,7 +30,7 @@ import numpy as np
 
 from trainer.baselines.lrr import refuse_zero
 from trainer.baselines.lrrs import SparseCoding, code_faces
-from trainer.features.network import Spec
+from trainer.features.spec import Spec
 from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
 from trainer.method.prox import soft_threshold, svt
 from trainer.types import Array

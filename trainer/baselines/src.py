@@ -24,7 +24,7 @@ import numpy as np
 from scipy.linalg import inv
 
 from edge.errors import ParameterError
-from trainer.features.network import Spec
+from trainer.features.spec import Spec
 from trainer.method.base import FaceClassifier, check_count, check_positive, random_atoms
 from trainer.method.classifier import one_hot
 from trainer.method.prox import soft_threshold

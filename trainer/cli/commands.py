@@ -16,7 +16,7 @@ import typer
 from edge.cli import common as console
 from edge.errors import UsageError
 from edge.files import write_atomically
-from edge.kit.manifest import ALIGNMENT, ARCFACE_ALIGNMENT
+from edge.kit.manifest import ALIGNMENT
 from edge.text import percent, plural, some
 from edge.vision.preprocess import KINDS as FEATURES
 from edge.vision.preprocess import FeatureSpec
@@ -39,8 +39,8 @@ from trainer.data import gallery
 from trainer.data.augment import COPIES
 from trainer.evaluation import measures as evaluation
 from trainer.features import illumination as light
-from trainer.features import network as backbone
-from trainer.features.network import Backbone, Spec
+from trainer.features.network import SIDE, Network
+from trainer.features.spec import Spec, parse_network
 from trainer.method.solver import Step
 from trainer.thresholds import FEWEST_PEOPLE, FPIR, Rejection
 
@@ -132,14 +132,15 @@ def fit(
         raise UsageError("--copies says how many copies --augment makes.", "Add --augment, or leave --copies out.")
     if not 0 < fpir < 1:
         raise UsageError(f"--fpir {fpir:g} is not a share of photos.", "Choose one between 0 and 1, for example --fpir 0.01.")
-    described = backbone.chosen(parameters.pop("features"), console.say)
+    kind = parameters.pop("features")
+    network = parse_network(kind, console.say)
     if parts is not None:
         parameters["parts"] = parts_grid(parts)
-    elif own and isinstance(described, backbone.Backbone):
+    elif own and network is not None:
         parameters["parts"] = None
-    people = _gallery(photos, cropped, size, skip_bad, described)
+    people = _gallery(photos, cropped, size, skip_bad, network)
     others = None if strangers is None else _others(strangers, people)
-    spec = _spec_for(people, described)
+    spec = _spec_for(people, kind, network)
     if own and "features" not in given:
         usual_spec, spec = spec, light.suited(people.images, people.labels, spec)
         if spec != usual_spec:
@@ -284,7 +285,7 @@ def tune(
     refuse_unwritable(output)
     chosen = method_of(method)
     kinds = tuple(features.split(",")) if set(features.split(",")) <= set(FEATURES) else (features,)
-    described = {kind: backbone.chosen(kind, console.say) for kind in kinds}
+    network = parse_network(kinds[0], console.say)
     options = {"lam": lam, "alpha": alpha, "gamma": gamma, "eta": eta}
     asked = {name: _numbers(name, text) for name, text in options.items() if text is not None}
     # Of LCLRRDL the tables tune the paper's l1 coder on pixels; this is for a device, and for any coder and features.
@@ -292,12 +293,12 @@ def tune(
     if not set(asked) <= set(grid):
         raise UsageError(f"{method} is tuned by {', '.join(grid)}, not by {', '.join(asked)}.", "Leave the others out.")
     fixed = chosen.settings(atoms, {"coding": coding} if "coding" in chosen.fixed else {})
-    people = _gallery(photos, cropped, size, skip_bad, described[kinds[0]])
+    people = _gallery(photos, cropped, size, skip_bad, network)
     with console.progress("Tuning") as line:
         trials = tuning.tune(
             people.images,
             people.labels,
-            spec_for=lambda kind: _spec_for(people, described[kind]),
+            spec_for=lambda kind: _spec_for(people, kind, network),
             estimator=chosen.estimator,
             grid=grid | {"features": kinds} | asked,
             fixed=fixed,
@@ -386,12 +387,12 @@ def main() -> None:
     console.run(app)
 
 
-def _gallery(photos: Path, cropped: bool, size: str | None, skip_bad: bool, described: str | Backbone = "") -> gallery.Gallery:
+def _gallery(photos: Path, cropped: bool, size: str | None, skip_bad: bool, network: Network | None) -> gallery.Gallery:
     sides, alignment = _size(size), ALIGNMENT
-    if isinstance(described, Backbone):
-        if sides not in (None, (backbone.SIDE, backbone.SIDE)):
-            raise UsageError(f"An embedding model takes {backbone.SIDE}x{backbone.SIDE}, not {size}.", "Leave --size out.")
-        sides, alignment = (backbone.SIDE, backbone.SIDE), ARCFACE_ALIGNMENT
+    if network is not None:
+        if sides not in (None, (SIDE, SIDE)):
+            raise UsageError(f"A network takes {SIDE}x{SIDE}, not {size}.", "Leave --size out.")
+        sides, alignment = (SIDE, SIDE), network.alignment
     with console.progress("Reading photos") as line:
         people = gallery.load(
             photos,
@@ -431,9 +432,9 @@ def _size(text: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
-def _spec_for(people: gallery.Gallery, described: str | Backbone) -> Spec:
+def _spec_for(people: gallery.Gallery, kind: str, network: Network | None) -> Spec:
     _, height, width = people.images.shape
-    return described if isinstance(described, Backbone) else FeatureSpec.for_crop(height, width, described)
+    return network or FeatureSpec.for_crop(height, width, kind)
 
 
 def _photos_per_person(people: gallery.Gallery) -> dict[str, int]:

@@ -23,8 +23,8 @@ from trainer import thresholds as calibrate
 from trainer.data import gallery
 from trainer.data.gallery import Gallery
 from trainer.evaluation.trials import REFUSED, Subject, Trials, open_subject, pattern_of, try_out
-from trainer.features.network import Backbone, Spec, features
 from trainer.features.parts import unit_scores
+from trainer.features.spec import Spec
 from trainer.model import Model
 from trainer.types import Array
 
@@ -432,7 +432,7 @@ def _intruders(trials: Trials, named: Array) -> tuple[Confusion, ...]:
 
 def _look_inside(model: Model, trials: Trials, named: Array) -> dict[str, Any]:
     own, truth = np.flatnonzero(trials.enrolled), trials.truth[trials.enrolled]
-    X = features(trials.crops[own], model.spec).T
+    X = model.spec.vectors(trials.crops[own]).T
     codes = model.coder.code(X)
     size = np.abs(codes)
     share = np.where(model.atom_people[:, None] == truth, size, 0).sum(axis=0) / np.maximum(size.sum(axis=0), TINY)
@@ -466,13 +466,15 @@ def likeness(codes: Array, truth: Array) -> Array:
 def as_images(vectors: Array, spec: Spec) -> Array | None:
     """(N, h, w): the pixels in feature vectors (d, N); of `gradient`, which has none, how much slope there is in each cell.
 
-    None for the vectors of a backbone, which show nothing; only our own features beside them do.
+    None if the vectors are those of a network alone.
     """
-    if isinstance(spec, Backbone):
-        return None if spec.beside is None else as_images(vectors[spec.length - spec.beside.length :], spec.beside)
-    cell = spec.gradient_cell if spec.kind == "gradient" else spec.cell
-    h, w = spec.height // cell, spec.width // cell
-    if spec.kind == "gradient":
+    own = spec.own
+    if own is None:
+        return None
+    vectors = vectors[spec.length - own.length :]
+    cell = own.gradient_cell if own.kind == "gradient" else own.cell
+    h, w = own.height // cell, own.width // cell
+    if own.kind == "gradient":
         return vectors.T.reshape(-1, DIRECTIONS, h, w).sum(axis=1)
     return vectors[: h * w].T.reshape(-1, h, w)
 

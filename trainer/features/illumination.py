@@ -15,8 +15,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.linalg import inv
 
-from edge.vision.preprocess import FeatureSpec, features
-from trainer.features.network import Spec
+from trainer.features.spec import Spec
 from trainer.method.classifier import one_hot
 from trainer.types import Array
 
@@ -27,12 +26,13 @@ SURE = 3  # standard errors that the gain must exceed
 
 def suited(images: Array, labels: Array, spec: Spec) -> Spec:
     """The spec; but one of `both` without pixels, where these photos (n,H,W) of people (n,) are told apart better without."""
-    if not isinstance(spec, FeatureSpec) or spec.kind != "both":
+    own = spec.own
+    if own is None or spec.kind != "both":
         return spec
     _, classes, photos = np.unique(labels, return_inverse=True, return_counts=True)
     repeated = photos[classes] > 1  # of the others, nothing is left to compare with
-    slopes = replace(spec, kind="gradient")
-    gain = (_leads(features(images, slopes), classes) - _leads(features(images, spec), classes))[repeated]
+    slopes = replace(own, kind="gradient")
+    gain = (_leads(slopes.vectors(images), classes) - _leads(spec.vectors(images), classes))[repeated]
     sure = len(gain) > 1 and gain.mean() > max(GAIN, SURE * gain.std(ddof=1) / np.sqrt(len(gain)))
     return slopes if sure else spec
 

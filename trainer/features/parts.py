@@ -8,12 +8,12 @@ weighted by their own confidence, and averaged with those of the whole face.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from edge.errors import ParameterError
-from edge.vision.preprocess import DIRECTIONS, FeatureSpec, unit_rows
+from edge.vision.preprocess import DIRECTIONS, unit_rows
+from trainer.features.spec import Spec
 from trainer.method.coding import Coder, Coding
 from trainer.types import Array
 
@@ -21,17 +21,18 @@ Grid = tuple[int, int]
 FAINT = 0.02  # scores shorter than this are not brought to unit length: they are next to nothing, and would be mere rounding
 
 
-def part_rows(spec: Any, grid: Grid | None) -> list[Array]:
+def part_rows(spec: Spec | None, grid: Grid | None) -> list[Array]:
     """The rows of the features that lie in each cell of a grid of (rows, columns), by the middle of their own cells."""
     if grid is None:
         return []
-    if not isinstance(spec, FeatureSpec):
-        raise ParameterError("only a face that is described by pixels or directions has parts")
+    if spec is None or spec.network is not None or spec.own is None:
+        raise ParameterError("parts need features that are pixels or gradients")
+    own = spec.own
     down, across = grid
     if min(grid) < 1 or down * across < 2:
         raise ParameterError(f"a face has parts in a grid such as 3x2, not {down}x{across}")
     places = []
-    for kind, cell, channels in (("pixels", spec.cell, 1), ("gradient", spec.gradient_cell, DIRECTIONS)):
+    for kind, cell, channels in (("pixels", own.cell, 1), ("gradient", own.gradient_cell, DIRECTIONS)):
         if spec.kind in (kind, "both"):
             rows, columns = spec.height // cell, spec.width // cell
             y, x = (((np.arange(n) + 0.5) * parts / n).astype(int) for n, parts in ((rows, down), (columns, across)))

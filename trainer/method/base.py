@@ -24,7 +24,7 @@ from sklearn.utils.validation import (
 
 from edge.errors import ParameterError, TrainingError
 from edge.vision.preprocess import unit_rows
-from trainer.features.network import Spec, features
+from trainer.features.spec import Spec
 from trainer.method.classifier import one_hot, ridge
 from trainer.types import Array
 
@@ -93,7 +93,7 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):
             if (crops == crops[:, :1]).all(axis=1).any():
                 raise TrainingError("A training image is blank.", "Remove images that show nothing.")
         self.n_features_in_ = crops.shape[1]
-        return features(crops.reshape(-1, spec.height, spec.width), spec), y
+        return spec.vectors(crops.reshape(-1, spec.height, spec.width)), y
 
 
 class CodeClassifier(FaceClassifier):

@@ -8,12 +8,11 @@ import numpy as np
 from sklearn.utils.validation import check_random_state
 
 from edge.errors import ParameterError, TrainingError
-from edge.kit.manifest import ALIGNMENT, ARCFACE_ALIGNMENT
 from edge.vision.preprocess import PLACES
 from trainer.data import augment
 from trainer.data.label_noise import looks_like
-from trainer.features.network import Backbone, Spec, features
 from trainer.features.parts import Grid, fuse, part_coders, part_rows, unit_part
+from trainer.features.spec import Spec
 from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
@@ -34,7 +33,7 @@ class LCLRRDL(CodeClassifier):
     coding : how a face is coded at test time: "l1", "l21", "batch" or a Coding.
     code_lam : weight of the error there, for l1 and batch over sqrt(d) (Coding.weighted); None for the coding's own.
     classifier_codes : W is learned on codes made by that coder ("coder") or on the Z of training ("training", as printed).
-    features : None where X holds vectors (n, d), which are brought to unit length; or a FeatureSpec or Backbone where X
+    features : None where X holds vectors (n, d), which are brought to unit length; or a Spec where X
         holds grey crops, (n, H, W) or flattened.
     parts : None, or the grid (rows, columns) of the parts of the face that are scored beside the whole (trainer.features.parts).
     copies : altered copies of each crop (trainer.data.augment) that W is learned on, beside the crops.
@@ -150,9 +149,8 @@ class LCLRRDL(CodeClassifier):
         spec = self.features
         assert spec is not None
         crops = np.reshape(X, (-1, spec.height, spec.width)).astype(np.uint8)
-        places = PLACES[ARCFACE_ALIGNMENT if isinstance(spec, Backbone) else ALIGNMENT]
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        return features(augment.copies(crops, self.copies, rng, places), spec)
+        return spec.vectors(augment.copies(crops, self.copies, rng, PLACES[spec.alignment]))
 
     def _coding(self, d: int) -> Coding:
         if isinstance(self.coding, Coding):

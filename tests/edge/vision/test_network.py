@@ -28,19 +28,20 @@ from export.verify import verify
 from tests.fixtures import orl_door
 from tests.fixtures.portraits import find_orl, finder, people, yunet
 from trainer.data import gallery
-from trainer.features.network import SFACE, SIDE, Backbone, chosen, prepared
+from trainer.features.network import SFACE, SIDE, Network, prepared
+from trainer.features.spec import parse_network
 from trainer.model import Model, fit
 
 SIZE = (SIDE, SIDE)
 
 
 @cache
-def sface() -> Backbone:
+def sface() -> Network:
     try:
-        found = chosen("sface")
+        found = parse_network("sface")
     except UsageError as error:
         pytest.skip(str(error))
-    assert isinstance(found, Backbone)
+    assert found is not None
     return found
 
 
@@ -54,7 +55,7 @@ def model() -> Model:
             for i, photo in enumerate(photos[: orl_door.PHOTOS]):
                 cv2.imwrite(f"{folder}/{name}/{i}.png", photo)
         found = gallery.load(folder, cropped=False, size=SIZE, finder=finder(), alignment=ARCFACE_ALIGNMENT)
-    together = replace(sface(), beside=FeatureSpec.for_crop(*SIZE))
+    together = replace(sface(), own=FeatureSpec.for_crop(*SIZE))
     return fit(found, together, {"atoms_per_class": 4, "coding": "l21", "eta": 3e-2}, fpir=0.05)
 
 

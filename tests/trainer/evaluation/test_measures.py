@@ -31,7 +31,6 @@ from trainer.evaluation import trials as trying
 from trainer.evaluation.measures import FPIRS, Evaluation, Share
 from trainer.evaluation.report import page
 from trainer.evaluation.trials import REFUSED, Subject, Trials
-from trainer.features.network import features
 from trainer.model import Model, fit
 from trainer.thresholds import top_confidence
 
@@ -236,7 +235,7 @@ def test_codes_are_compared_two_by_two() -> None:
 def test_features_are_shown_as_the_face_they_are_of(kind: str) -> None:
     images, _ = faces()
     spec = FeatureSpec(height=24, width=20, kind=kind, cell=2)
-    shown = evaluate.as_images(features(images, spec).T, spec)
+    shown = evaluate.as_images(spec.vectors(images).T, spec)
     assert shown is not None
     assert shown.shape == (len(images), 12, 10)
     if kind != "gradient":

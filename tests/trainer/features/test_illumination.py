@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from edge.vision.preprocess import FeatureSpec, features
+from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces
 from tests.trainer.conftest import Call
 from trainer.features import illumination as light
@@ -51,7 +51,7 @@ def test_two_people_with_a_photo_or_two_decide_nothing(photos: int) -> None:
 
 def test_a_lead_is_that_of_a_classifier_without_the_photo() -> None:
     images, classes = faces(4, 3)
-    X = features(images, SPEC).astype(np.float64)
+    X = SPEC.vectors(images).astype(np.float64)
     H = one_hot(classes, 4)
     leads = light._leads(X, classes)
     for i in range(len(X)):

@@ -32,7 +32,8 @@ from tests.fixtures.embedding import LENGTH, SIDE, embedding_model
 from trainer.cli.commands import app
 from trainer.data.gallery import Gallery
 from trainer.evaluation.measures import as_images
-from trainer.features.network import Backbone, checked, chosen, features, prepared, restored
+from trainer.features.network import Network, checked, prepared
+from trainer.features.spec import from_settings, parse_network
 from trainer.method.estimator import LCLRRDL
 from trainer.model import Model, fit
 from trainer.presets import PRESETS
@@ -53,7 +54,7 @@ def model(beside: str = "") -> Model:
     people = Gallery(images=images[first], labels=names[first], sources=tuple(map(str, range(first.sum()))))
     backbone = checked(embedding_model(), mean=20, scale=0.5)
     if beside:
-        backbone = replace(backbone, beside=FeatureSpec.for_crop(SIDE, SIDE, beside))
+        backbone = replace(backbone, own=FeatureSpec.for_crop(SIDE, SIDE, beside))
     return fit(people, backbone, {"atoms_per_class": 4, "coding": "l21", "eta": 1e-3})
 
 
@@ -79,7 +80,7 @@ def test_the_vectors_are_those_of_the_published_file(opset: int) -> None:
     run = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
     channels = ((images.astype(np.float32) - 20) * 0.5)[:, None].repeat(3, axis=1)
     wanted = unit_rows(np.concatenate([run.run(None, {"data": channels[i : i + 1]})[0] for i in range(6)]))
-    found = features(images, checked(data, mean=20, scale=0.5))
+    found = checked(data, mean=20, scale=0.5).vectors(images)
     assert found.shape == (6, LENGTH)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
     assert np.abs(found[0] - found[5]).max() > 0.01, "two faces are two vectors"
@@ -87,9 +88,9 @@ def test_the_vectors_are_those_of_the_published_file(opset: int) -> None:
 
 @pytest.mark.parametrize("remembered", [1, 1000])
 def test_each_backbone_remembers_its_own_vectors(remembered: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.features.network.REMEMBERED", remembered)
+    monkeypatch.setattr("trainer.features.network.MAX_CACHED", remembered)
     data, images = embedding_model(), crops()[0][:3]
-    plain, scaled = Backbone(model=data), Backbone(model=data, mean=100, scale=0.1)
+    plain, scaled = Network(model=data), Network(model=data, mean=100, scale=0.1)
     before = plain.vectors(images)
     assert np.abs(scaled.vectors(images) - before).max() > 1e-3
     np.testing.assert_array_equal(plain.vectors(images[::-1]), before[::-1])
@@ -98,7 +99,7 @@ def test_each_backbone_remembers_its_own_vectors(remembered: int, monkeypatch: p
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (embedding_model(side=96), "takes freex3x96x96|takes 1x3x96x96"),
+        (embedding_model(side=96), "input is 1x3x96x96"),
         (embedding_model(inputs=("data", "mask")), "2 inputs"),
         (embedding_model(outputs=("fc1", "conv")), "2 output"),
         (embedding_model(outputs=("bent",)), "not two vectors"),
@@ -112,39 +113,39 @@ def test_each_backbone_remembers_its_own_vectors(remembered: int, monkeypatch: p
 )
 def test_what_is_none_gets_a_sentence(data: bytes, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(data)
-    with pytest.raises(UsageError, match=f"model.onnx cannot be a backbone: .*({sentence})") as caught:
-        chosen(f"onnx:{tmp_path}/model.onnx")
+    with pytest.raises(UsageError, match=f"model.onnx cannot be used as features: .*({sentence})") as caught:
+        parse_network(f"onnx:{tmp_path}/model.onnx")
     assert caught.value.hint
 
 
 def test_how_it_is_named(tmp_path: Path) -> None:
     file = tmp_path / "a,b.onnx"
     file.write_bytes(embedding_model())
-    assert chosen("both") == "both"
-    assert chosen(f"onnx:{file}") == Backbone(model=file.read_bytes())
-    assert chosen(f"onnx:{file},scale=0.5,mean=127.5") == Backbone(model=file.read_bytes(), mean=127.5, scale=0.5)
+    assert parse_network("both") is None
+    assert parse_network(f"onnx:{file}") == Network(model=file.read_bytes())
+    assert parse_network(f"onnx:{file},scale=0.5,mean=127.5") == Network(model=file.read_bytes(), mean=127.5, scale=0.5)
     beside = FeatureSpec.for_crop(SIDE, SIDE, "gradient")
-    assert chosen(f"onnx:{file},mean=2+gradient") == Backbone(model=file.read_bytes(), mean=2, beside=beside)
+    assert parse_network(f"onnx:{file},mean=2+gradient") == Network(model=file.read_bytes(), mean=2, own=beside)
     files = (f"onnx:{file},order=rgb", f"onnx:{file},mean=much", "onnx:/no/such.onnx", "onnx:")
     for wrong in ("colour", "both+pixels", "sface+colour", *files):
         with pytest.raises(UsageError):
-            chosen(wrong)
+            parse_network(wrong)
     for wrong in ("mean=nan", "scale=0"):
         with pytest.raises(UsageError, match="finite"):
-            chosen(f"onnx:{file},{wrong}")
+            parse_network(f"onnx:{file},{wrong}")
 
 
 def test_our_own_features_may_stand_beside() -> None:
     images = crops()[0][:3]
     spec = FeatureSpec.for_crop(SIDE, SIDE, "both")
     alone = checked(embedding_model())
-    together = replace(alone, beside=spec, share=0.6)
-    found = features(images, together)
+    together = replace(alone, own=spec, share=0.6)
+    found = together.vectors(images)
     assert found.shape == (3, together.length) == (3, LENGTH + spec.length)
-    np.testing.assert_allclose(found[:, :LENGTH], 0.6 * features(images, alone), atol=1e-6)
-    np.testing.assert_allclose(found[:, LENGTH:], 0.8 * features(images, spec), atol=1e-6)
+    np.testing.assert_allclose(found[:, :LENGTH], 0.6 * alone.vectors(images), atol=1e-6)
+    np.testing.assert_allclose(found[:, LENGTH:], 0.8 * spec.vectors(images), atol=1e-6)
     with pytest.raises(UsageError, match="112x112"):
-        replace(alone, beside=FeatureSpec(height=80, width=64))
+        replace(alone, own=FeatureSpec(height=80, width=64))
     with pytest.raises(UsageError, match="share"):
         replace(alone, share=1.5)
 
@@ -198,22 +199,22 @@ def test_another_model_in_its_place_is_noticed(tmp_path: Path) -> None:
 
 def test_our_own_features_beside_it_can_be_shown() -> None:
     alone, together, images = model().spec, model("both").spec, crops()[0][:3]
-    assert isinstance(together, Backbone)
-    assert together.beside is not None
-    ours = as_images(features(images, together.beside).T, together.beside)
-    shown = as_images(features(images, together).T, together)
+    assert together.network is not None
+    assert together.own is not None
+    ours = as_images(together.own.vectors(images).T, together.own)
+    shown = as_images(together.vectors(images).T, together)
     assert ours is not None
     assert shown is not None
-    np.testing.assert_allclose(shown, np.sqrt(1 - together.share**2) * ours, rtol=1e-5)
-    assert as_images(features(images, alone).T, alone) is None, "a vector shows nothing"
+    np.testing.assert_allclose(shown, np.sqrt(1 - together.network.share**2) * ours, rtol=1e-5)
+    assert as_images(alone.vectors(images).T, alone) is None, "a vector shows nothing"
 
 
 def test_settings_come_back() -> None:
     for beside in (None, FeatureSpec.for_crop(SIDE, SIDE)):
-        backbone = Backbone(model=embedding_model(), mean=1, scale=2, beside=beside)
-        assert restored(json.loads(json.dumps(backbone.settings())), backbone.model) == backbone
+        backbone = Network(model=embedding_model(), mean=1, scale=2, own=beside)
+        assert from_settings(json.loads(json.dumps(backbone.settings())), backbone.model) == backbone
     spec = FeatureSpec(height=20, width=16, kind="pixels")
-    assert restored(spec.settings(), None) == spec
+    assert from_settings(spec.settings(), None) == spec
 
 
 def test_the_command_takes_it(tmp_path: Path) -> None:
@@ -271,7 +272,9 @@ def test_the_number_of_faces_in_a_frame_does_not_matter() -> None:
 
 def test_a_changed_weight_of_the_backbone_is_refused() -> None:
     data = bytearray(kit_of(model()))
-    weights = next(t for t in prepared(model().spec.model).graph.initializer if len(t.dims) == 2)  # type: ignore[union-attr]
+    network = model().spec.network
+    assert network is not None
+    weights = next(t for t in prepared(network.model).graph.initializer if len(t.dims) == 2)
     at = bytes(data).index(weights.raw_data[:64])
     data[at + 17] ^= 1
     with pytest.raises(KitDamagedError):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.errors import ParameterError
-from edge.vision.preprocess import KINDS, FeatureSpec, features
+from edge.vision.preprocess import KINDS, FeatureSpec
 from tests.fixtures.data import faces
 from trainer.features.parts import fuse, part_rows
 from trainer.method.estimator import LCLRRDL
@@ -33,7 +33,7 @@ def test_a_part_sees_nothing_of_the_others(kind: str) -> None:
     crop = rng.integers(0, 256, (1, 24, 20)).astype(np.uint8)
     other = crop.copy()
     other[:, 14:, :8] = rng.integers(0, 256, (10, 8))
-    before, after = (features(crops, spec)[0] for crops in (crop, other))
+    before, after = (spec.vectors(crops)[0] for crops in (crop, other))
     changed = []
     for rows in part_rows(spec, (2, 2)):
         parts = [vector[rows] / np.linalg.norm(vector[rows]) for vector in (before, after)]

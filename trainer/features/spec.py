@@ -1,0 +1,95 @@
+"""Features of a crop: the contract that our own features and embedding networks fulfil, and its text form."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from edge.errors import UsageError
+from edge.vision.preprocess import KINDS, FeatureSpec
+from trainer.features.network import KIND, SFACE, SIDE, Network, checked
+from trainer.types import Array
+
+
+class Spec(Protocol):
+    """Settings that compute feature vectors from crops: a FeatureSpec (our own features) or a Network."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def length(self) -> int:
+        """Entries of a vector."""
+        ...
+
+    @property
+    def alignment(self) -> str:
+        """The alignment of the crops that it expects."""
+        ...
+
+    @property
+    def own(self) -> FeatureSpec | None:
+        """Our own features, at the end of the vector; None if there are none."""
+        ...
+
+    @property
+    def network(self) -> Network | None:
+        """The network, or None."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings as plain values, for headers and manifests."""
+        ...
+
+    def vectors(self, crops: Array) -> Array:
+        """Return (N, length) rows of unit length from crops (N, H, W)."""
+        ...
+
+
+def from_settings(settings: Mapping[str, Any], network: bytes | None) -> Spec:
+    """Return the spec with these settings. `network` is the file of a network; its checksum must match."""
+    if settings["kind"] != KIND:
+        return FeatureSpec(**settings)
+    if network is None or hashlib.sha256(network).hexdigest() != settings["sha256"]:
+        raise ValueError("the network is not the one that the settings name")
+    own = settings["beside"] and FeatureSpec(**settings["beside"])
+    return Network(model=network, own=own, **{name: settings[name] for name in ("mean", "scale", "share")})
+
+
+def parse_network(features: str, say: Callable[[str], None] = lambda _: None) -> Network | None:
+    """Return the network that --features names, or None if it names our own features (pixels, gradient, both).
+
+    A network is `sface` or `onnx:FILE[,mean=M][,scale=S]`. With `+both` our own features are added to its vector.
+    """
+    if features in KINDS:
+        return None
+    name, plus, kind = features.rpartition("+")
+    if plus and kind in KINDS:
+        network = parse_network(name, say)
+        if network is None:
+            raise UsageError(f"Unknown features {features}.", "Write sface+both or onnx:FILE+both.")
+        return replace(network, own=FeatureSpec.for_crop(SIDE, SIDE, kind))
+    if features == "sface":
+        return checked(SFACE.read(say))
+    match = re.fullmatch(rf"{KIND}:(.+?)((?:,\w+=[^,]*)*)", features)
+    if match is None:
+        raise UsageError(f"Unknown features {features}.", f"Choose {', '.join(KINDS)}, sface, onnx:FILE or sface+both.")
+    try:
+        numbers = {key: float(value) for key, _, value in (part.partition("=") for part in match[2].split(",")[1:])}
+    except ValueError:
+        numbers = {"": 0.0}
+    if not numbers.keys() <= {"mean", "scale"} or len(numbers) != match[2].count(","):
+        raise UsageError(f"Cannot read --features {features}.", "Write onnx:FILE,mean=127.5,scale=0.0078125.")
+    path = Path(match[1])
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be opened ({error.strerror or error}).", "Check the path.") from None
+    return checked(data, path.name, **numbers)
