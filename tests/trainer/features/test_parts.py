@@ -65,7 +65,7 @@ def test_a_grid_must_make_sense(grid: tuple[int, int]) -> None:
 
 
 def test_vectors_have_no_parts() -> None:
-    with pytest.raises(ParameterError, match="pixels or directions"):
+    with pytest.raises(ParameterError, match="pixels or gradients"):
         LCLRRDL(parts=(2, 2)).fit(np.random.default_rng(0).standard_normal((8, 5)), np.repeat([0, 1], 4))
 
 
