@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edge.camera.live import open_camera
+    from edge.camera.open import open_camera
     from edge.terminal.loop import Terminal
     from edge.vision.recognize import Recognition, Recognizer
 
@@ -15,12 +15,12 @@ _HOMES = {
     "Recognition": "vision.recognize",
     "Recognizer": "vision.recognize",
     "Terminal": "terminal.loop",
-    "open_camera": "camera.live",
+    "open_camera": "camera.open",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded on first use: whoever needs only a part of the package, such as an error, does not wait for OpenCV."""
+    """Load public names on first use, so that `import edge` does not load OpenCV."""
     if name not in _HOMES:
         raise AttributeError(f"module 'edge' has no attribute {name!r}")
     return getattr(import_module(f"edge.{_HOMES[name]}"), name)

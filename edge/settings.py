@@ -23,8 +23,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from edge.audit.crypto import Seal
 from edge.audit.gate import AuditSettings
-from edge.camera.live import STALL_SECONDS
-from edge.camera.sources import name as nameable
+from edge.camera.base import STALL_SECONDS, display_name
 from edge.credentials import read_secret
 from edge.decision.challenge import LivenessSettings
 from edge.decision.doorlist import DoorList
@@ -387,7 +386,7 @@ def _lines(settings: Settings, *, documented: bool) -> Iterator[str]:
 def _masked(value: Any) -> Any:
     """Without what may be a password in an address."""
     try:
-        return nameable(value) if isinstance(value, str) and "://" in value else value
+        return display_name(value) if isinstance(value, str) and "://" in value else value
     except ValueError:
         return "***"
 

@@ -1,6 +1,6 @@
-"""MJPEG over HTTP: JPEGs in a multipart reply that never ends, as network cameras send them.
+"""MJPEG over HTTP: an endless multipart response of JPEG images, as network cameras send it.
 
-Read here and not by FFMPEG, which keeps several frames back, hides the broken ones, and says nothing of when they came.
+FFMPEG is not used here: it buffers several frames, hides broken frames, and does not report when a frame arrived.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.camera.photo import MAX_PIXELS, _is_cut_short, pixels
+from edge.camera.photo import MAX_PIXELS, is_truncated, pixels
 from edge.errors import CameraError
 
 MAX_FRAME_BYTES = 8 * 2**20
@@ -36,22 +36,22 @@ _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]+)[ \t]*\r?$", re.IGNORECASE
 
 
 class MjpegError(Exception):
-    """A reply that is no MJPEG, or one whose parts are larger than any camera's."""
+    """The response is not MJPEG, or a part is larger than any camera sends."""
 
 
 class Part(NamedTuple):
-    """The body of one part."""
+    """The body of one part of the response."""
 
     data: bytes
     arrived: float
-    """When its first byte arrived: the picture was taken before that, however slowly the rest came."""
+    """When its first byte arrived. The image was captured before that."""
 
 
 class Parts:
-    """Multipart bytes in, whole parts out. Holds at most one frame, one header and what it was fed last."""
+    """A parser of multipart bytes. It holds at most one frame, one header and the bytes it received last."""
 
     def __init__(self, boundary: bytes) -> None:
-        # Many cameras count the dashes to the boundary's name; the delimiter has them once more or not.
+        # Many cameras include the dashes in the name of the boundary; their delimiter may have two more or not.
         self._delimiter = boundary if boundary.startswith(b"--") else b"--" + boundary
         self._buffer = bytearray()
         self._in_body = False
@@ -60,7 +60,7 @@ class Parts:
         self._searched = 0
 
     def feed(self, data: bytes, now: float) -> list[Part]:
-        """The parts that `data`, which arrived at `now`, completes."""
+        """Return the parts that are complete with `data`, which arrived at `now`."""
         self._buffer += data
         parts = []
         while self._in_body or self._enter_body():
@@ -74,7 +74,7 @@ class Parts:
         return parts
 
     def _enter_body(self) -> bool:
-        """Step over the next delimiter and its headers. What stands before a delimiter is nobody's."""
+        """Skip to the end of the next delimiter and its headers. Bytes before the delimiter are dropped."""
         buffer, delimiter = self._buffer, self._delimiter
         start = buffer.find(delimiter)
         if start < 0:
@@ -83,21 +83,21 @@ class Parts:
         del buffer[:start]
         blank = _BLANK_LINE.search(buffer)
         if (blank.start() if blank else len(buffer)) > MAX_HEADER_BYTES:
-            raise MjpegError("a header without end")
+            raise MjpegError("header too large")
         if blank is None:
             return False
         headers = bytes(buffer[buffer.rfind(delimiter, 0, blank.start()) : blank.start()])
         length = _LENGTH.search(headers)
-        # Nine digits are too many already, and int() takes its time over thousands.
+        # Nine digits are already too large, and int() is slow on thousands of digits.
         self._length = int(length[1][:9]) if length else None
         if self._length is not None and self._length > MAX_FRAME_BYTES:
-            raise MjpegError("a frame too large")
+            raise MjpegError("frame too large")
         del buffer[: blank.end()]
         self._in_body, self._searched = True, 0
         return True
 
     def _body(self) -> bytes | None:
-        """The body, once it is whole: as long as its header said, or up to the next delimiter."""
+        """Return the complete body or None. It ends at the length in its header, or at the next delimiter."""
         buffer = self._buffer
         end = self._length
         if end is None:
@@ -105,17 +105,17 @@ class Parts:
             self._searched = max(0, len(buffer) - len(self._delimiter) + 1)
         if end < 0 or end > len(buffer):
             if len(buffer) > MAX_FRAME_BYTES:
-                raise MjpegError("a frame too large")
+                raise MjpegError("frame too large")
             return None
         body = bytes(buffer[:end])
         del buffer[:end]
-        # The line end before a delimiter belongs to it, as do dashes that the boundary's name does not count.
+        # The line end before a delimiter belongs to the delimiter, and so do dashes that are not in the name of the boundary.
         return body if self._length is not None else body.rstrip(b"\r\n-")
 
 
 def decode(jpeg: bytes) -> NDArray[Any] | None:
-    """BGR, or None for a JPEG that is cut short, too large or none at all."""
-    if not jpeg.startswith(b"\xff\xd8") or _is_cut_short(jpeg) or pixels(jpeg) > MAX_PIXELS:
+    """Decode a JPEG to BGR. Return None if it is truncated, too large or not a JPEG."""
+    if not jpeg.startswith(b"\xff\xd8") or is_truncated(jpeg) or pixels(jpeg) > MAX_PIXELS:
         return None
     try:
         return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
@@ -129,16 +129,16 @@ class MjpegStream:
     def __init__(self, response: HTTPResponse, boundary: bytes) -> None:
         self._response = response
         self._parts = Parts(boundary)
-        # A second handle on the connection, for interrupt(): the first belongs to the reading thread.
-        self._line = socket.socket(fileno=os.dup(response.fileno()))
+        # A second handle on the connection for interrupt(): the first belongs to the reading thread.
+        self._socket = socket.socket(fileno=os.dup(response.fileno()))
         self._poll = select.poll()
-        self._poll.register(self._line, select.POLLIN)
+        self._poll.register(self._socket, select.POLLIN)
 
     def read(self) -> tuple[NDArray[Any] | None, float, int]:
-        """The newest picture (None if broken), when it came, and how many older ones were passed over.
+        """Return the newest image (None if broken), when it arrived, and how many older images were skipped.
 
-        All that has already arrived is read before one picture is decoded: who decodes every picture and is slower than
-        the camera falls behind, and takes old pictures for new.
+        All bytes that have arrived are read before one image is decoded. A device that is slower than the camera would
+        otherwise fall behind and treat old images as new.
         """
         newest: Part | None = None
         seen = backlog = 0
@@ -147,31 +147,31 @@ class MjpegStream:
                 data = self._response.read1(CHUNK_BYTES)
                 if not data:
                     if newest is None:
-                        raise CameraError("The camera ended the connection.")
+                        raise CameraError("The camera closed the connection.")
                     break
                 backlog += len(data)
                 parts = self._parts.feed(data, time.monotonic())
                 seen += len(parts)
                 newest = parts[-1] if parts else newest
         except MjpegError as error:
-            raise CameraError(f"The camera sends what is no MJPEG: {error}.") from None
+            raise CameraError(f"The camera does not send valid MJPEG: {error}.") from None
         except (OSError, HTTPException) as error:
-            raise CameraError(f"The connection broke: {reason(error)}.") from None
+            raise CameraError(f"The connection failed: {reason(error)}.") from None
         return decode(newest.data), newest.arrived, seen - 1
 
     def interrupt(self) -> None:
-        """From any thread: a read() that waits fails at once."""
+        """Make a waiting read() fail at once. Any thread may call this."""
         with contextlib.suppress(OSError):
-            self._line.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self.interrupt()
-        self._line.close()
+        self._socket.close()
         self._response.close()
 
 
 def connect(url: str, timeout: float) -> MjpegStream | None:
-    """The stream at `url`, or None where something other than MJPEG is served. Basic and digest log-in, no proxy."""
+    """Open the stream at `url`, with basic or digest login and without a proxy. Return None if it is not MJPEG."""
     at = urlsplit(url)
     host = at.netloc.rpartition("@")[2]
     plain = at._replace(netloc=host).geturl()
@@ -179,7 +179,7 @@ def connect(url: str, timeout: float) -> MjpegStream | None:
     if at.username is not None:
         passwords.add_password(None, f"{at.scheme}://{host}/", unquote(at.username), unquote(at.password or ""))
     opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}),  # a camera stands in the house
+        urllib.request.ProxyHandler({}),
         urllib.request.HTTPBasicAuthHandler(passwords),
         urllib.request.HTTPDigestAuthHandler(passwords),
     )
@@ -188,8 +188,8 @@ def connect(url: str, timeout: float) -> MjpegStream | None:
     except urllib.error.HTTPError as error:
         error.close()
         hint = "Write the address as http://user:password@host/path." if error.code in (401, 403) else ""
-        raise CameraError(f"The camera answers with the error {error.code}.", hint) from None
-    except (OSError, HTTPException, ValueError, LookupError) as error:  # the last two: of a log-in that makes no sense
+        raise CameraError(f"The camera responds with HTTP error {error.code}.", hint) from None
+    except (OSError, HTTPException, ValueError, LookupError) as error:  # the last two: an invalid login challenge
         raise CameraError(f"The camera cannot be reached: {reason(error)}.") from None
     boundary = _boundary(response.headers)
     if boundary is None:
@@ -206,10 +206,10 @@ def _boundary(headers: Message) -> bytes | None:
 
 
 def reason(error: BaseException) -> str:
-    """Why a connection failed, without the address: that may hold a password."""
+    """Why a connection failed, without the address, which may contain a password."""
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, TimeoutError):
-        return "no answer in time"
+        return "timeout"
     if isinstance(cause, ssl.SSLError):
         return f"TLS, {cause.reason or 'handshake failed'}"
     if isinstance(cause, OSError) and cause.strerror:

@@ -1,4 +1,4 @@
-"""One photo file to an upright image: what the trainer learns from and the device recognises is read by the same code."""
+"""Read photo files. The trainer and the device use the same code."""
 
 from __future__ import annotations
 
@@ -16,31 +16,44 @@ from edge.errors import GalleryError
 SUFFIXES = (".jpg", ".jpeg", ".png", ".pgm", ".bmp", ".webp")
 MAX_BYTES = 1 << 28
 MAX_PIXELS = 1 << 26
-"""A file of a few bytes may call itself larger than a device's memory, and OpenCV believes up to 1 << 30."""
+"""A small file can claim a size beyond the memory of the device. OpenCV accepts up to 1 << 30."""
 
-# The header of a frame: anywhere, as an embedded preview has one too, and with a length that fits, as noise has not.
+# A frame header. An embedded preview has one too, so all are searched; the length byte must fit, which excludes noise.
 _JPEG_FRAME = re.compile(rb"\xff[\xc0-\xcf]\0[\x0b\x0e\x11\x14][\x02-\x10](..)(..)[\1-\4]", re.DOTALL)
 _NETPBM = re.compile(rb"P[1-6]" + 2 * rb"(?:\s|#[^\r\n]*[\r\n])+([0-9]{1,9})" + rb"\s")
 
 
 class PhotoError(Exception):
-    """A photo that cannot be used; the text says why in two or three words."""
+    """A photo that cannot be used. The message gives the reason in two or three words."""
 
 
 def read_grey(path: str | Path) -> NDArray[np.uint8]:
-    """One photo file as uint8 (H, W): upright by its EXIF data, grey by OpenCV's weights, alpha dropped."""
-    try:
-        return to_8_bit(decode(Path(path)))
-    except PhotoError as bad:
-        raise GalleryError(f"{path} cannot be used: {bad}.", "Replace it.") from None
+    """Read a photo file as grey uint8 (H, W), without alpha. JPEG and PNG are turned upright by their EXIF data."""
+    return _read(Path(path), colour=False)
 
 
 def read_colour(path: str | Path) -> NDArray[np.uint8]:
-    """One photo file as uint8 (H, W, 3), BGR: upright by its EXIF data, alpha dropped."""
+    """Read a photo file as BGR uint8 (H, W, 3), without alpha. JPEG and PNG are turned upright by their EXIF data."""
+    return _read(Path(path), colour=True)
+
+
+def _read(path: Path, *, colour: bool) -> NDArray[np.uint8]:
     try:
-        return to_8_bit(decode(Path(path), colour=True))
-    except PhotoError as bad:
-        raise GalleryError(f"{path} cannot be used: {bad}.", "Replace it.") from None
+        return to_8_bit(decode(path, colour=colour))
+    except PhotoError as reason:
+        raise GalleryError(f"{path} cannot be used: {reason}.", "Replace it.") from None
+
+
+def to_bgr(image: NDArray[Any] | None) -> NDArray[np.uint8] | None:
+    """Convert an image of a camera to BGR uint8 (H, W, 3). Return None if it is not an image."""
+    if image is None or image.size == 0 or image.dtype != np.uint8:
+        return None
+    channels = image.shape[2] if image.ndim == 3 else 1 if image.ndim == 2 else 0
+    if channels == 1:
+        return np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR), np.uint8)
+    if channels == 4:
+        return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGRA2BGR), np.uint8)
+    return image if channels == 3 else None
 
 
 def to_8_bit(image: NDArray[Any]) -> NDArray[np.uint8]:
@@ -50,7 +63,10 @@ def to_8_bit(image: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def decode(path: Path, *, colour: bool = False) -> NDArray[Any]:
-    """Grey (H, W), or BGR (H, W, 3); uint8 or uint16, upright. The content decides the format, not the suffix."""
+    """Read a photo file as grey (H, W) or BGR (H, W, 3), uint8 or uint16. The content decides the format, not the suffix.
+
+    WebP images keep the orientation in which they are stored: only some versions of OpenCV read it.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -60,14 +76,13 @@ def decode(path: Path, *, colour: bool = False) -> NDArray[Any]:
         raise PhotoError("empty file")
     if len(data) > MAX_BYTES or pixels(data) > MAX_PIXELS:
         raise PhotoError("too large")
-    if not pixels(data):  # OpenCV knows more formats, and each is one more way into it
+    if not pixels(data):  # OpenCV reads more formats, and each decoder is a risk
         raise PhotoError("not a readable image")
-    # Some versions of OpenCV fill the missing part of a photo with grey, or complain on the terminal.
-    if _is_cut_short(data):
-        raise PhotoError("cut short")
+    # Some versions of OpenCV fill the missing part with grey, or write to the terminal.
+    if is_truncated(data):
+        raise PhotoError("truncated file")
     flags = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR
-    is_webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
-    if is_webp:
+    if data.startswith(b"RIFF"):
         flags |= cv2.IMREAD_IGNORE_ORIENTATION
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
@@ -75,15 +90,13 @@ def decode(path: Path, *, colour: bool = False) -> NDArray[Any]:
         image = None
     if image is None or image.dtype not in (np.uint8, np.uint16):
         raise PhotoError("not a readable image")
-    if is_webp:
-        image = _upright(image, _webp_orientation(data))
     if colour:
         return image if image.ndim == 3 else cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
     return cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) if image.ndim == 3 else image
 
 
 def pixels(data: bytes) -> int:
-    """How many a JPEG, PNG, WebP, BMP or Netpbm file says it has, before anything is made of them; 0 for all else."""
+    """Return the number of pixels that the header of a JPEG, PNG, WebP, BMP or Netpbm file states, or 0 for other data."""
     try:
         if data.startswith(b"\xff\xd8"):
             sides = (struct.unpack(">HH", b"".join(found.groups())) for found in _JPEG_FRAME.finditer(data))
@@ -98,7 +111,7 @@ def pixels(data: bytes) -> int:
         else:
             found = _NETPBM.match(data)
             width, height = (int(side) for side in found.groups()) if found else (0, 0)
-    except struct.error:  # the header itself is cut short
+    except struct.error:  # the header itself is truncated
         return 0
     return abs(width * height)
 
@@ -114,45 +127,15 @@ def _webp_sides(data: bytes) -> tuple[int, int]:
     return width & 0x3FFF, height & 0x3FFF
 
 
-def _is_cut_short(data: bytes) -> bool:
-    """Whether a JPEG or PNG lacks its end mark."""
+def is_truncated(data: bytes) -> bool:
+    """Whether a JPEG or PNG has no end mark."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return b"IEND" not in data
     if not data.startswith(b"\xff\xd8"):
         return False
-    # Step over the header's segments: an embedded thumbnail has an end mark of its own.
+    # Skip the segments of the header: an embedded thumbnail has its own end mark.
     at = 2
     while data[at : at + 1] == b"\xff" and data[at + 1 : at + 2] != b"\xda":
         is_filler = data[at + 1 : at + 2] == b"\xff"
         at += 1 if is_filler else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return data.find(b"\xff\xd9", at) < 0
-
-
-def _webp_orientation(data: bytes) -> int:
-    """EXIF orientation (1 to 8). OpenCV turns JPEG and PNG itself, but WebP only in its later versions."""
-    at = 12
-    while at + 8 <= len(data):
-        length = int.from_bytes(data[at + 4 : at + 8], "little")
-        if data[at : at + 4] == b"EXIF":
-            return _exif_orientation(data[at + 8 : at + 8 + length].removeprefix(b"Exif\0\0"))
-        at += 8 + length + length % 2
-    return 1
-
-
-def _exif_orientation(tiff: bytes) -> int:
-    def number(at: int, length: int) -> int:
-        return int.from_bytes(tiff[at : at + length], "little" if tiff[:2] == b"II" else "big")
-
-    directory = number(4, 4)
-    for entry in range(directory + 2, directory + 2 + 12 * number(directory, 2), 12):
-        if number(entry, 2) == 0x0112:
-            return number(entry + 8, 2)
-    return 1
-
-
-def _upright(image: NDArray[Any], orientation: int) -> NDArray[Any]:
-    if orientation in (5, 6, 7, 8):
-        image = image.swapaxes(0, 1)
-    rows = -1 if orientation in (3, 4, 7, 8) else 1
-    columns = -1 if orientation in (2, 3, 6, 7) else 1
-    return np.ascontiguousarray(image[::rows, ::columns])

@@ -1,4 +1,4 @@
-"""What a camera can be: V4L2 devices, a Raspberry Pi's camera, streams, video files, folders of images."""
+"""All kinds of image sources: V4L2 devices, Raspberry Pi cameras, network streams, video files, folders of images."""
 
 from __future__ import annotations
 
@@ -16,57 +16,45 @@ import cv2
 from numpy.typing import NDArray
 
 from edge.camera import mjpeg
+from edge.camera.base import display_name
 from edge.camera.photo import SUFFIXES, read_colour
 from edge.errors import CameraError, GalleryError
 
 OPEN_SECONDS = 10.0
-"""How long a live source may take to its first frame: a network camera waits for its next key frame."""
+"""Time limit for the first frame of a live source: a network camera waits for its next key frame."""
 READ_SECONDS = 2.0
-"""How long the libraries may wait for one picture, as far as they can be told."""
+"""Time limit for one image, where a library accepts a limit."""
 MAX_FAILURES = 5
-"""Failed reads in a row after which a camera is lost."""
+"""A camera is lost after this many failed reads in a row."""
 MAX_HOLE = 1000
-"""Frames in a row that may be missing in a video file."""
+"""Frames in a row that may be broken in a video file."""
 
 log = logging.getLogger(__name__)
 
 
-def live(source: str) -> Callable[[], Source] | None:
-    """What opens a live source, or None for a path."""
+def live_source(source: str) -> Callable[[], Source] | None:
+    """Return a function that opens a live source, or None if `source` is a path."""
     if "://" in source:
-        return _address(source)
+        return _stream(source)
     if re.fullmatch(r"picamera2(:\d+)?", source):
         driver = _picamera2()
         return lambda: _PiCamera(driver, int(source.partition(":")[2] or 0))
-    device = name(source)
+    device = display_name(source)
     return (lambda: _open_v4l2(device)) if device.startswith("/dev/") else None
 
 
-def _address(url: str) -> Callable[[], Source]:
+def _stream(url: str) -> Callable[[], Source]:
     try:
         at = urlsplit(url)
-        is_good = at.scheme in ("rtsp", "rtsps", "http", "https") and at.hostname and at.port != 0
+        is_valid = at.scheme in ("rtsp", "rtsps", "http", "https") and at.hostname and at.port != 0
     except ValueError:
-        is_good = False
-    if not is_good:
+        is_valid = False
+    if not is_valid:
         raise CameraError(
-            "The address of the camera makes no sense.",
-            "Write rtsp:// or http://, then user:password@host:port/path; special characters of a password as %40 and so on.",
+            "The address of the camera is not valid.",
+            "Write rtsp:// or http://, then user:password@host:port/path. Write special characters as %40 and so on.",
         )
     return (lambda: _open_http(url)) if at.scheme.startswith("http") else (lambda: _open_ffmpeg(url))
-
-
-def name(source: str) -> str:
-    """What to call it: the device for an index, an address without what may be a password."""
-    if re.fullmatch(r"[0-9]{1,3}", source):
-        return f"/dev/video{int(source)}"
-    if "://" not in source:
-        return source
-    at = urlsplit(source)
-    host = at.netloc.rpartition("@")[2]
-    log_in = "***@" if "@" in at.netloc else ""
-    path = "/***" if set(at.path) & set("=@:") else at.path  # some cameras want their password there
-    return f"{at.scheme}://{log_in}{host}{path}{'?***' if at.query else ''}"
 
 
 # Live sources. Opened, read and closed by one thread.
@@ -76,16 +64,16 @@ class Source(Protocol):
     """One connection to a live camera."""
 
     def read(self) -> tuple[NDArray[Any] | None, float, int]:
-        """A picture (None if broken), when it was captured, and how many were passed over. CameraError: it is lost."""
+        """Return an image (None if broken), its capture time, and how many were skipped. CameraError: the camera is lost."""
 
     def interrupt(self) -> None:
-        """From any thread: make a read() that waits return, where that is possible."""
+        """Make a waiting read() return, if possible. Any thread may call this."""
 
     def close(self) -> None: ...
 
 
 class _Capture:
-    """What OpenCV reads: V4L2 and FFMPEG."""
+    """A source that OpenCV reads: V4L2 or FFMPEG."""
 
     def __init__(self, capture: cv2.VideoCapture, *, stamps: bool = False) -> None:
         self._capture = capture
@@ -98,33 +86,35 @@ class _Capture:
         if grabbed:
             self._failures = 0
             if self._stamps:
-                captured = _not_later(captured, self._capture.get(cv2.CAP_PROP_POS_MSEC) / 1000)
+                captured = _capture_time(captured, self._capture.get(cv2.CAP_PROP_POS_MSEC) / 1000)
             return self._capture.retrieve()[1], captured, 0
         self._failures += 1
         if self._failures >= MAX_FAILURES:
-            raise CameraError("The camera gives no pictures any more.")
-        time.sleep(0.02)  # a camera that was pulled out fails at once, again and again
+            raise CameraError("The camera stopped sending images.")
+        time.sleep(0.02)  # an unplugged camera fails immediately, again and again
         return None, captured, 0
 
     def interrupt(self) -> None:
-        """OpenCV has nothing for it, and must not be closed while it reads."""
+        """Does nothing: OpenCV cannot be interrupted, and must not be closed while it reads."""
 
     def close(self) -> None:
         self._capture.release()
 
 
 class _PiCamera:
-    """A camera of a Raspberry Pi, which OpenCV cannot open."""
+    """A Raspberry Pi camera, which OpenCV cannot open."""
 
     def __init__(self, driver: Any, number: int) -> None:
         try:
             self._camera = driver.Picamera2(number)
         except IndexError:
-            raise CameraError(f"There is no Raspberry Pi camera {number}.", "See `rpicam-hello --list-cameras`.") from None
+            raise CameraError(f"Raspberry Pi camera {number} was not found.", "Run `rpicam-hello --list-cameras`.") from None
         except RuntimeError as error:
-            raise CameraError(f"The Raspberry Pi camera {number} cannot be used: {error}.", "Is it in use?") from None
+            raise CameraError(
+                f"Raspberry Pi camera {number} cannot be used: {error}.", "Check that no other program uses it."
+            ) from None
         try:
-            # libcamera names formats by a little-endian word: "RGB888" lies in memory as B, G, R, which is OpenCV's order.
+            # libcamera names formats by a little-endian word: "RGB888" is stored as B, G, R, the order that OpenCV uses.
             self._camera.configure(self._camera.create_video_configuration(main={"format": "RGB888"}))
             self._camera.start()
         except BaseException:
@@ -135,51 +125,52 @@ class _PiCamera:
         try:
             request = self._camera.capture_request(wait=False).get_result(timeout=READ_SECONDS)
         except TimeoutError:
-            raise CameraError("The Raspberry Pi camera gives no pictures any more.", "Check its cable.") from None
+            raise CameraError("The Raspberry Pi camera stopped sending images.", "Check its cable.") from None
         captured = time.monotonic()
         try:
-            captured = _not_later(captured, request.get_metadata().get("SensorTimestamp", 0) / 1e9)
+            captured = _capture_time(captured, request.get_metadata().get("SensorTimestamp", 0) / 1e9)
             return request.make_array("main"), captured, 0
         finally:
             request.release()
 
     def interrupt(self) -> None:
-        """A read() ends by itself, in time."""
+        """Does nothing: read() has its own timeout."""
 
     def close(self) -> None:
         self._camera.close()
 
 
-def _not_later(now: float, stamp: float) -> float:
-    """The driver's stamp, where it is of our clock and makes sense: a picture may have lain in a buffer."""
+def _capture_time(now: float, stamp: float) -> float:
+    """The driver's time stamp if it is plausible, else `now`. An image may have waited in a buffer."""
     return stamp if now - 60 < stamp < now and stamp > 0 else now
 
 
 def _open_v4l2(path: str) -> Source:
-    device = os.path.realpath(path)  # /dev/v4l/by-id/... keeps its meaning when cameras are plugged in another order
+    device = os.path.realpath(path)  # /dev/v4l/by-id/... stays valid when cameras are plugged in in another order
     if not os.path.exists(device):
         raise CameraError(
-            f"There is no camera {path}.", "Plug it in, or name another; a Raspberry Pi's own camera is picamera2:0."
+            f"Camera {path} was not found.", "Plug it in, or choose another. The Raspberry Pi camera is picamera2:0."
         )
     number = re.fullmatch(r"/dev/video(\d+)", device)
     if number is None:
-        raise CameraError(f"{path} is not a camera.", "Cameras are named /dev/video0 and so on.")
+        raise CameraError(f"{path} is not a camera.", "Camera devices are /dev/video0 and so on.")
     if not os.access(device, os.R_OK | os.W_OK):
         raise CameraError(
             f"No permission to use the camera {path}.", "Add the user to the group video: sudo usermod -aG video $USER."
         )
-    os.environ.setdefault("OPENCV_VIDEOIO_V4L_SELECT_TIMEOUT", "2")  # seconds; else a stalled read takes 10
+    os.environ.setdefault("OPENCV_VIDEOIO_V4L_SELECT_TIMEOUT", "2")  # seconds; the default is 10
     capture = _video_capture(int(number[1]), cv2.CAP_V4L2)
     if not capture.isOpened():
         raise CameraError(
-            f"The camera {path} does not open.", "Is it in use? A Raspberry Pi's own camera is picamera2:0, not /dev/videoN."
+            f"The camera {path} cannot be opened.",
+            "Check that no other program uses it. The Raspberry Pi camera is picamera2:0, not /dev/videoN.",
         )
     capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)
     return _Capture(capture, stamps=True)
 
 
 def _open_ffmpeg(url: str) -> Source:
-    os.environ.setdefault("OPENCV_FFMPEG_CAPTURE_OPTIONS", "rtsp_transport;tcp")  # UDP loses parts of pictures
+    os.environ.setdefault("OPENCV_FFMPEG_CAPTURE_OPTIONS", "rtsp_transport;tcp")  # UDP loses parts of images
     limits = [
         cv2.CAP_PROP_OPEN_TIMEOUT_MSEC,
         int(OPEN_SECONDS * 1000),
@@ -188,7 +179,9 @@ def _open_ffmpeg(url: str) -> Source:
     ]
     capture = _video_capture(url, cv2.CAP_FFMPEG, limits)
     if not capture.isOpened():
-        raise CameraError(f"There is no video at {name(url)}.", "Check the address, the password, and that the camera is on.")
+        raise CameraError(
+            f"No video at {display_name(url)}.", "Check the address and the password, and that the camera is on."
+        )
     return _Capture(capture)
 
 
@@ -197,7 +190,7 @@ def _open_http(url: str) -> Source:
 
 
 def _video_capture(*arguments: Any) -> cv2.VideoCapture:
-    """cv2.VideoCapture that keeps off the terminal, unless the user asked it to speak. What it cannot do, we say."""
+    """Create a cv2.VideoCapture that writes nothing to the terminal, unless the user sets OPENCV_LOG_LEVEL."""
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     if "OPENCV_LOG_LEVEL" not in os.environ and hasattr(cv2.utils, "logging"):
         cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)
@@ -207,32 +200,32 @@ def _video_capture(*arguments: Any) -> cv2.VideoCapture:
 def _picamera2() -> Any:
     try:
         return importlib.import_module("picamera2")
-    except Exception as error:  # a numpy that its own libraries do not fit raises ValueError
+    except Exception as error:  # an incompatible numpy raises ValueError
         missing = isinstance(error, ModuleNotFoundError) and error.name == "picamera2"
         raise CameraError(
             "picamera2 is not installed." if missing else f"picamera2 cannot be loaded: {error}.",
-            "Run `sudo apt install python3-picamera2`, and make the virtual environment with "
-            "`python3 -m venv --system-site-packages`: pip cannot install it whole.",
+            "Run `sudo apt install python3-picamera2`, and create the virtual environment with "
+            "`python3 -m venv --system-site-packages`. pip cannot install all of picamera2.",
         ) from None
 
 
-# Recordings: pictures (None if broken) and their positions in seconds, in order.
+# Recordings: images (None if broken) and their positions in seconds, in order.
 
 
-def pictures(path: Path, images_per_second: float) -> Iterator[tuple[NDArray[Any] | None, float]]:
-    """Of a video file, a folder of images, or one image."""
+def recorded_images(path: Path, images_per_second: float) -> Iterator[tuple[NDArray[Any] | None, float]]:
+    """Read a video file, a folder of images, or one image."""
     try:
         if path.is_dir():
             images = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
             if not images:
-                raise CameraError(f"The folder {path} holds no images.", f"It takes files that end in {', '.join(SUFFIXES)}.")
+                raise CameraError(f"The folder {path} contains no images.", f"Supported files: {', '.join(SUFFIXES)}.")
             return _images(images, images_per_second)
         if path.is_file():
             return _images([path], images_per_second) if path.suffix.lower() in SUFFIXES else _video(path)
     except (OSError, ValueError) as error:
         raise CameraError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     raise CameraError(
-        f"There is no camera, video or folder {path}.",
+        f"{path} is not a camera, a video file or a folder.",
         "Give an index, /dev/videoN, picamera2:N, rtsp://..., http://..., a video file or a folder of images.",
     )
 
@@ -256,7 +249,7 @@ def _video(path: Path) -> Iterator[tuple[NDArray[Any] | None, float]]:
         rate = capture.get(cv2.CAP_PROP_FPS)
         step = 1 / rate if 1 <= rate <= 1000 else 1 / 25
         position, seen, missed = -step, 0, 0
-        # FFMPEG says the same of a broken frame and of the end: what fails is a hole only if a frame follows.
+        # FFMPEG does not distinguish a broken frame from the end: failed reads are broken frames only if a frame follows.
         while missed < MAX_HOLE and (missed == 0 or seen + missed < count):
             good, image = capture.read()
             if not good:
@@ -268,6 +261,6 @@ def _video(path: Path) -> Iterator[tuple[NDArray[Any] | None, float]]:
             position = stamp if position < stamp < position + 60 else position + step
             yield image, position
         if 0 < seen < 0.9 * count:
-            log.warning("%s ends early: after %d of %.0f frames", path, seen, count)
+            log.warning("%s ends early, after %d of %.0f frames", path, seen, count)
     finally:
         capture.release()

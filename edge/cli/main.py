@@ -13,7 +13,7 @@ import typer
 
 from edge import paths
 from edge import settings as configuration
-from edge.camera.live import open_camera
+from edge.camera.open import open_camera
 from edge.camera.photo import read_colour, read_grey
 from edge.cli import audit as audit_cli
 from edge.cli import common as console

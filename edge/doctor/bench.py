@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.camera.live import Camera, Frame
+from edge.camera.base import Camera, Frame
 from edge.doctor.child import run_python
 from edge.errors import CameraError
 from edge.terminal.loop import Terminal

@@ -158,7 +158,7 @@ def self_test(path: Path, threads: int = 1) -> Check:
 
 
 def check_camera(source: str, seconds: float = CAMERA_SECONDS) -> Iterator[Check]:
-    from edge.camera.live import open_camera  # with OpenCV, which may be what is missing
+    from edge.camera.open import open_camera  # with OpenCV, which may be what is missing
 
     with open_camera(source) as camera:
         began = time.monotonic()

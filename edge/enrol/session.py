@@ -22,7 +22,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.camera.live import Camera, Frame
+from edge.camera.base import Camera, Frame
 from edge.errors import AlreadyEnrolledError, ParameterError
 from edge.text import printable, same_spelling
 from edge.vision.detect import Face, FaceFinder, photo_min_face

@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.camera.live import Camera
+from edge.camera.base import Camera
 from edge.camera.photo import SUFFIXES, read_colour
 from edge.enrol.session import ADVICE, LIKENESS, Captured, CaptureSettings, Known, Photo, capture
 from edge.errors import DetectorMissingError, GalleryError, KitError, KitUnsafeError, TooFewPhotosError, UsageError

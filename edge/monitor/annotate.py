@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from edge.errors import UsageError
 
 if TYPE_CHECKING:
-    from edge.camera.live import Frame
+    from edge.camera.base import Frame
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import cv2
 
-from edge.camera.live import Camera, Frame
+from edge.camera.base import Camera, Frame
 from edge.decision.challenge import NOT_MET, PROMPTS, LivenessSettings
 from edge.decision.door import STALE, Decision, Door
 from edge.decision.doorlist import DoorList

@@ -14,7 +14,7 @@ from typing import Any
 from edge import paths
 from edge.audit import gate as audited
 from edge.audit.gate import Audited
-from edge.camera.live import open_camera
+from edge.camera.open import open_camera
 from edge.decision.doorlist import DoorList
 from edge.errors import KitError
 from edge.events.event import Background, Command, ForPeople, JsonLines, Sink

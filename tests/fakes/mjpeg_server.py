@@ -1,4 +1,4 @@
-"""A network camera on loopback: real HTTP, real JPEGs, and every fault that a camera has."""
+"""A fake network camera: real HTTP and JPEG on the loopback interface, with the faults of real cameras."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def jpeg(image: NDArray[Any]) -> bytes:
 
 
 def grey_jpeg(level: int) -> bytes:
-    """A picture of one grey, which tells it from others."""
+    """An image of one grey level, by which a test identifies it."""
     return jpeg(np.full((48, 64, 3), level, np.uint8))
 
 
 def part(body: bytes, *, length: int | None = None) -> bytes:
-    """A frame as it goes over the wire; a camera may be wrong about its `length`."""
+    """A frame as a camera sends it. `length` replaces the true length in its header."""
     header = f"--{BOUNDARY}\r\nContent-Type: image/jpeg\r\nContent-Length: {len(body) if length is None else length}\r\n\r\n"
     return header.encode() + body + b"\r\n"
 
 
 class MjpegServer:
-    """Sends what it is told to all that are connected. It stalls as long as nobody tells it to send."""
+    """Sends frames to all clients, but only when the test calls push() or send()."""
 
     def __init__(self, *, user: str = "", password: str = "", reply: tuple[str, bytes] | None = None) -> None:
         self._log_in = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode() if user else None
@@ -55,14 +55,14 @@ class MjpegServer:
         return f"http://127.0.0.1:{self._port}/stream"
 
     def come_up(self) -> None:
-        """Listen; after go_down() at the same port as before."""
+        """Listen. After go_down(), the port stays the same."""
         self._server = ThreadingHTTPServer(("127.0.0.1", self._port), self._handler())
         self._server.daemon_threads = True
         self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.01,), name="mjpeg", daemon=True).start()
 
     def go_down(self) -> None:
-        """Drop everybody and refuse new connections."""
+        """Close all connections and the port."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -70,7 +70,7 @@ class MjpegServer:
         self.drop()
 
     def drop(self) -> None:
-        """Cut all connections."""
+        """Close all connections."""
         with self._changed:
             for client in self._clients:
                 with contextlib.suppress(OSError):
@@ -80,14 +80,14 @@ class MjpegServer:
 
     def wait_for_client(self, seconds: float = 20.0) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self._clients, seconds), "nobody connected"
+            assert self._changed.wait_for(lambda: self._clients, seconds), "no client connected"
 
     def push(self, *bodies: bytes) -> None:
-        """Frames, in one go."""
+        """Send frames at once."""
         self.send(b"".join(part(body) for body in bodies))
 
     def send(self, data: bytes) -> None:
-        """Bytes as they are, once somebody is connected."""
+        """Send raw bytes, as soon as a client is connected."""
         self.wait_for_client()
         with self._changed:
             for client in list(self._clients):
@@ -121,6 +121,6 @@ class MjpegServer:
                     camera._changed.wait_for(lambda: self.connection not in camera._clients)
 
             def log_message(self, *_: Any) -> None:
-                """The test's terminal is not ours."""
+                """Write nothing to the terminal of the test."""
 
         return Handler

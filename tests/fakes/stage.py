@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from edge.camera.live import Camera, CameraHealth, Frame
+from edge.camera.base import Camera, CameraHealth, Frame
 from tests.fixtures.orl_door import FPS
 
 

@@ -20,7 +20,7 @@ from edge.audit.crypto import open_box, write_keys
 from edge.audit.gate import Audited, AuditSettings, open_sink
 from edge.audit.log import AuditLog, Entry
 from edge.audit.report import unseal
-from edge.camera.live import Frame
+from edge.camera.base import Frame
 from edge.errors import AuditError, ParameterError, UsageError
 from edge.events import event as events
 from edge.events.event import Event, StreamClosed, notice

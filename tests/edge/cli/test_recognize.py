@@ -28,7 +28,7 @@ import cv2
 import pytest
 
 from edge import paths
-from edge.camera.live import Camera
+from edge.camera.base import Camera
 from edge.cli import common as console
 from edge.cli import main as cli
 from edge.events.event import Command
@@ -353,7 +353,7 @@ def test_a_camera_that_is_lost_is_one_event_and_one_calm_line(door: Path) -> Non
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=DEADLINE)
-    assert re.fullmatch(r"warning: no pictures of the camera http://127.0.0.1:\d+/stream: .*\n", warning)
+    assert re.fullmatch(r"warning: no frames from the camera http://127.0.0.1:\d+/stream: .*\n", warning)
     assert err == ""
     assert [event["outcome"] for event in events_of(out) if event["kind"] == "camera"] == ["lost"]
 
@@ -375,7 +375,7 @@ def taken_port() -> tuple[socket.socket, int]:
         (["missing.kit"], 20, "missing.kit"),
         (["cropped.kit"], 20, "cropped photos"),
         (["--camera", "missing.mp4"], 31, "missing.mp4"),
-        (["--camera", "rubbish.mp4"], 31, "no picture"),
+        (["--camera", "rubbish.mp4"], 31, "no readable image"),
         (["--camera", "ftp://somewhere"], 31, "address"),
         (["--camera", "http://127.0.0.1:9/"], 31, "cannot be reached"),
         (["--door", "missing.toml"], 33, "missing.toml"),

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import pytest
 
-from edge.camera.live import open_camera
+from edge.camera.open import open_camera
 from edge.cli import main as cli
 from edge.doctor import bench
 from edge.vision.recognize import Recognizer

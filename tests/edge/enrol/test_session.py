@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from edge import paths
-from edge.camera.live import Recording
+from edge.camera.recording import Recording
 from edge.cli import main as cli
 from edge.enrol import session as capturing
 from edge.enrol import storage as enrolling

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge import paths
-from edge.camera.live import Recording
+from edge.camera.recording import Recording
 from edge.errors import (
     EdgeError,
     KitDamagedError,

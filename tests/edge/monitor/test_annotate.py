@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.camera.live import Frame
+from edge.camera.base import Frame
 from edge.errors import UsageError
 from edge.monitor.annotate import COLOURS, Image, Mark, VideoWriterSink, View, draw, to_ascii
 

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.camera.live import Frame
+from edge.camera.base import Frame
 from edge.errors import ListenError
 from edge.events.event import notice
 from edge.kit.manifest import Thresholds

@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
-from edge.camera.live import Camera, Frame, Recording, open_camera
+from edge.camera.base import Camera, Frame
+from edge.camera.open import open_camera
+from edge.camera.recording import Recording
 from edge.decision.doorlist import DoorList
 from edge.errors import KitError
 from edge.events.event import Event, StreamClosed
@@ -346,7 +348,7 @@ def test_a_stall_in_mid_visit_is_told_in_time_and_grants_nothing_then_the_camera
             until(lambda: terminal.counters["faces"] == 1)
             server.push(second)
             until(lambda: events.of("camera") and events.decisions)
-            assert events.of("camera") == [("lost", "No picture for 2 seconds.")]
+            assert events.of("camera") == [("lost", "No frame for 2 seconds.")]
             assert events.decisions == [("denied", None)], "two frames are not enough, and for a second none came"
             assert not terminal.health()["camera_up"]
             with sending(server, frames(GUEST, 8)):

@@ -1,0 +1,96 @@
+"""Frames, and the contract of everything that provides them."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Self
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+STALL_SECONDS = 2.0
+"""A live camera without a frame for this long is opened again, by default."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Frame:
+    """One image from a camera."""
+
+    image: NDArray[np.uint8]
+    """(H, W, 3), BGR."""
+    captured: float
+    """Capture time in seconds of the camera's clock, never in the future; compare with Camera.now()."""
+    number: int
+    """Counts from 1. Numbers are missing where frames were dropped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CameraHealth:
+    """The state of a camera at one moment."""
+
+    up: bool
+    """Whether frames arrive."""
+    frames: int
+    """Frames captured."""
+    dropped: int
+    """Frames that a newer frame replaced before they were read."""
+    broken: int
+    """Frames that could not be decoded."""
+    reconnects: int
+    """How often the camera was lost and came back."""
+    error: str
+    """Why the camera is not up, or empty."""
+
+
+class Camera(ABC):
+    """A source of frames. Thread-safe. A context manager that closes the camera."""
+
+    live: ClassVar[bool]
+    """Whether frames arrive at their own pace, and are lost if they are not read in time."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        """The source as the user gave it, without passwords."""
+
+    @property
+    @abstractmethod
+    def ended(self) -> bool:
+        """Whether no more frames will come: after the last frame of a recording, or after close()."""
+
+    @property
+    @abstractmethod
+    def health(self) -> CameraHealth: ...
+
+    @abstractmethod
+    def now(self) -> float:
+        """The time on the clock of `Frame.captured`."""
+
+    @abstractmethod
+    def frame(self, timeout: float) -> Frame | None:
+        """Return a frame that was not returned before, or None if none comes within `timeout` seconds."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close within a second, even if a driver hangs. May be called again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def display_name(source: str) -> str:
+    """Return the device for an index, and an address without any part that may be a password."""
+    if re.fullmatch(r"[0-9]{1,3}", source):
+        return f"/dev/video{int(source)}"
+    if "://" not in source:
+        return source
+    at = urlsplit(source)
+    host = at.netloc.rpartition("@")[2]
+    login = "***@" if "@" in at.netloc else ""
+    path = "/***" if set(at.path) & set("=@:") else at.path  # some cameras expect their password there
+    return f"{at.scheme}://{login}{host}{path}{'?***' if at.query else ''}"
