@@ -1,16 +1,17 @@
-"""What the three commands share at the terminal: errors as one sentence with an exit code, and a progress line."""
+"""Helpers that the commands `edge`, `trainer` and `edge-export` share: errors and exit codes, output, logging, progress."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
-from typing import Annotated, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -19,17 +20,19 @@ from edge.events.event import Background, StreamClosed, _Lines
 from edge.files import read_bytes as read_bytes
 from edge.text import printable
 
+OUTPUT_SCHEMA = 1
+"""Version of the JSON objects that `edge` commands print. Events have a version of their own."""
 REPEAT_SECONDS = 10.0
-"""A warning is not repeated before: a fault that comes with each frame must not fill an SD card."""
+"""A repeated warning is logged once in this time: a fault in every frame must not fill an SD card."""
 
 
 def new_app(help_text: str) -> typer.Typer:
-    """A command that shows its help when nothing is asked, and its version with --version."""
+    """Return a command that shows its help if it gets no arguments, and has --version."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=help_text)
 
     @app.callback(invoke_without_command=True)
-    def about(show_version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
-        if show_version:
+    def show_version(show: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+        if show:
             typer.echo(f"lclrr-edge {version('lclrr-edge')}")
             raise typer.Exit
 
@@ -37,7 +40,7 @@ def new_app(help_text: str) -> typer.Typer:
 
 
 def run(app: typer.Typer) -> NoReturn:
-    """Run a command: people get a sentence and an exit code, never a traceback for what they can mend themselves."""
+    """Run a command and exit. An error that a user can fix gives one sentence and an exit code, no traceback."""
     try:
         code = app(standalone_mode=False)
     except EdgeError as error:
@@ -45,42 +48,48 @@ def run(app: typer.Typer) -> NoReturn:
     except (typer.Abort, KeyboardInterrupt):
         leave("interrupted", EXIT_INTERRUPTED)
     except Exception as error:
-        if not hasattr(error, "show"):  # only what the option parser raises can show itself
+        if not hasattr(error, "show"):  # only errors of the option parser have it
             raise
         error.show()
         sys.exit(EdgeError.exit_code)
-    if code == EXIT_INTERRUPTED:  # some versions of typer turn Ctrl-C into this code without a word
+    if code == EXIT_INTERRUPTED:  # some versions of typer return this code for Ctrl-C and print nothing
         leave("interrupted", EXIT_INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def leave(sentence: str, code: int) -> NoReturn:
-    typer.echo(sentence, err=True)
+    """Print a sentence to stderr and exit."""
+    say(sentence)
     sys.exit(code)
 
 
 def say(sentence: str) -> None:
-    """For people: stdout is left to results."""
+    """Print a sentence for people to stderr. Results go to stdout."""
     typer.echo(sentence, err=True)
 
 
-class CalmHandler(logging.Handler):
-    """Each warning or error as one line, written by a thread of its own: a blocked stream delays nobody who logs.
+def print_json(facts: Mapping[str, Any]) -> None:
+    """Print a result as one JSON object with its schema version."""
+    typer.echo(json.dumps({"schema": OUTPUT_SCHEMA, **facts}))
 
-    Of a traceback only the error's kind is told, unless EDGE_DEBUG is 1. What differs by its numbers alone is a repetition.
+
+class StderrHandler(logging.Handler):
+    """Writes each warning and error as one line, in a thread: a blocked stream does not delay the program.
+
+    Messages that differ only in numbers count as repeated. Tracebacks are written only if EDGE_DEBUG is 1.
     """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(logging.WARNING)
-        self._told: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
         self._lines = Background(_Lines(stream).write, waiting=64, name="stderr")
 
     def emit(self, record: logging.LogRecord) -> None:
         line, now = self.format(record), time.monotonic()
         kind = re.sub(r"[0-9]+", "0", line)
-        self._told = {told: when for told, when in self._told.items() if now - when < REPEAT_SECONDS}
-        if kind not in self._told:
-            self._told[kind] = now
+        self._logged = {known: when for known, when in self._logged.items() if now - when < REPEAT_SECONDS}
+        if kind not in self._logged:
+            self._logged[kind] = now
             with suppress(StreamClosed):
                 self._lines(line)
 
@@ -98,24 +107,24 @@ class CalmHandler(logging.Handler):
 
 
 @contextmanager
-def calm_logging() -> Iterator[None]:
-    """What libraries log, and what Python warns of, told calmly on stderr meanwhile."""
+def log_to_stderr() -> Iterator[None]:
+    """Write log messages and Python warnings to stderr while the block runs."""
     if sys.stderr is None:
         yield
         return
-    handler = CalmHandler(sys.stderr)
+    handler = StderrHandler(sys.stderr)
     logging.getLogger().addHandler(handler)
     logging.captureWarnings(True)
     try:
         yield
     finally:
         logging.captureWarnings(False)
-        handler.close()  # still in its place: what closing has to say must not go to a blocked stderr by another way
+        handler.close()  # before it is removed: without a handler, Python would write to a blocked stderr itself
         logging.getLogger().removeHandler(handler)
 
 
 class Progress:
-    """One line on a terminal, rewritten in place; nothing where stderr is a file."""
+    """One line on a terminal that is rewritten in place. Writes nothing if stderr is not a terminal."""
 
     def __init__(self, task: str) -> None:
         self.task, self.shown = task, sys.stderr.isatty()
@@ -126,12 +135,14 @@ class Progress:
             sys.stderr.flush()
 
     def count(self, done: int, total: int) -> None:
+        """Show a bar."""
         filled = round(30 * done / max(total, 1))
         self(f"[{'=' * filled}{' ' * (30 - filled)}] {done}/{total}")
 
 
 @contextmanager
 def progress(task: str) -> Iterator[Progress]:
+    """Show progress while the block runs, and clear the line afterwards."""
     line = Progress(task)
     try:
         yield line

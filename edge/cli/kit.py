@@ -1,8 +1,7 @@
-"""`edge kit`: which kit is in force at the terminal, put in a new one, go back to the one before."""
+"""`edge kit` shows the kits of a terminal, installs a new one, or goes back to the previous one."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,30 +10,30 @@ import typer
 from edge import paths
 from edge import settings as configuration
 from edge.cli import common as console
+from edge.cli import options
 from edge.errors import KitError
+from edge.files import read_bytes
 from edge.kit import selftest
 from edge.kit import store as kit_store
 from edge.kit.manifest import Thresholds
 from edge.kit.store import Store
 from edge.vision.recognize import Recognizer
 
-SCHEMA = 1
-SettingsOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Settings (or EDGE_SETTINGS, /etc/lclrr-edge/settings.toml).")
-]
 KitOption = Annotated[
     Path | None,
-    typer.Option("--kit", envvar="EDGE_KIT", help="Where the terminal looks for its kit (default: as in the settings)."),
+    typer.Option(
+        "--kit", envvar=paths.KIT_VARIABLE, help="Where the terminal looks for new kits (default: from the settings)."
+    ),
 ]
 
-app = typer.Typer(no_args_is_help=True, help="See which kit is in force at the terminal, install another, or go back.")
+app = typer.Typer(no_args_is_help=True, help="Show the active kit, install a new one, or go back to the previous one.")
 
 
 @app.command()
-def status(kit: KitOption = None, settings: SettingsOption = None) -> None:
-    """The kits in force, before, and dropped in place, as one JSON object."""
+def status(kit: KitOption = None, settings: options.SettingsOption = None) -> None:
+    """Print the active, the previous and the dropped kit as one JSON object."""
     found = _store(kit, settings).status()
-    typer.echo(json.dumps({"schema": SCHEMA, **found}))
+    console.print_json(found)
     if "thresholds" in (found["current"] or {}):
         console.say(Thresholds(**found["current"]["thresholds"]).sentence)
 
@@ -43,33 +42,33 @@ def status(kit: KitOption = None, settings: SettingsOption = None) -> None:
 def install(
     new: Annotated[Path, typer.Argument(metavar="NEW", help="The new kit.")],
     kit: KitOption = None,
-    settings: SettingsOption = None,
+    settings: options.SettingsOption = None,
 ) -> None:
-    """Check a kit as the terminal would, and put it in place: a running terminal takes it up in a few seconds."""
+    """Check a kit as the terminal does, and put it in place. A running terminal loads it within a few seconds."""
     store = _store(kit, settings)
     installed = store.drop(kit_store.read(new))
-    typer.echo(json.dumps({"schema": SCHEMA, "kit": str(store.dropped), **kit_store.facts(installed)}))
-    console.say("It is in place. A running terminal takes it up in a few seconds: `edge kit status` tells.")
+    console.print_json({"kit": str(store.dropped), **kit_store.facts(installed)})
+    console.say("The kit is in place. A running terminal loads it within a few seconds; see `edge kit status`.")
 
 
 @app.command()
 def rollback(
     kit: KitOption = None,
-    settings: SettingsOption = None,
-    why: Annotated[str, typer.Option(help="For the record.")] = "by hand",
+    settings: options.SettingsOption = None,
+    why: Annotated[str, typer.Option(help="Reason, for the record.")] = "by hand",
 ) -> None:
-    """Go back to the kit before; the one in force will not be taken again."""
+    """Go back to the previous kit. The active kit is not accepted again."""
     store = _store(kit, settings)
     store.roll_back(None, why)
-    typer.echo(json.dumps({"schema": SCHEMA, **store.status()}))
+    console.print_json(store.status())
 
 
 def _store(kit: Path | None, settings: Path | None) -> Store[Recognizer]:
-    """That of the terminal with these settings."""
+    """Return the store of the terminal that has these settings."""
     chosen = configuration.load(paths.find_settings(settings)).kit
     folder = paths.find_kit_store(chosen.store) or (paths.KIT_STORE if paths.STATE_FOLDER.is_dir() else None)
     if folder is None:
-        raise KitError("There is no store of kits here.", "Name a folder in the settings: [kit] store.")
-    key = None if chosen.public_key is None else console.read_bytes(chosen.public_key)
+        raise KitError("This machine has no kit store.", "Name a folder in the settings: [kit] store.")
+    key = None if chosen.public_key is None else read_bytes(chosen.public_key)
     load = lambda opened: selftest.ready(Recognizer(opened, min_face=chosen.min_face))  # noqa: E731
     return Store(folder, kit or chosen.path or paths.KIT, load, public_key=key, series=chosen.series)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge.camera.base import Camera, Frame
-from edge.doctor.child import run_python
+from edge.doctor.child_process import run_python
 from edge.errors import CameraError
 from edge.terminal.loop import Terminal
 from edge.vision.detect import Face

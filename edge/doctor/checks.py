@@ -1,7 +1,7 @@
-"""Will a door work on this device? Each check says what it found, and what to do about it.
+"""All checks of a device. Each check reports what it found, and advises what to do.
 
-No check can stop the others: an error in one is its finding, and one that hangs is given up. OpenCV and onnxruntime are tried
-out in a process of their own first, because a build that does not suit the CPU kills whoever loads it.
+Checks are independent: an error or a hang in one of them is its result. OpenCV and onnxruntime are loaded in a child process
+first, because a build that does not support the CPU crashes the process that loads it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any
 
 from edge.doctor import device as hardware
 from edge.doctor import software
-from edge.doctor.child import run_python
+from edge.doctor.child_process import describe_exit, run_python
 from edge.doctor.device import Device
-from edge.doctor.findings import Check
+from edge.doctor.report import Check
 from edge.errors import EdgeError
 
 CHECK_SECONDS, CAMERA_SECONDS = 90.0, 2.0
-DARK, SLOW_FPS, OLD_SECONDS, NARROW = 12.0, 5.0, 0.5, 640
-RESTART = "Start the device anew; if that does not help, see with `dmesg` what hangs."
+MIN_BRIGHTNESS, MIN_FPS, MAX_AGE_SECONDS, MIN_WIDTH = 12.0, 5.0, 0.5, 640
+RESTART = "Restart the device. If that does not help, look for the cause with `dmesg`."
 
 
-def examine(
+def check_device(
     find_kit: Callable[[], Path],
     *,
     camera: str | None = "0",
@@ -35,9 +35,9 @@ def examine(
     threads: int = 1,
     device: Device | None = None,
 ) -> list[Check]:
-    """All checks. `find_kit` says where the kit is, or why there is none; `camera` is a source, or None not to look at it."""
+    """Run all checks. `find_kit` returns the path of the kit or raises; without a `camera` source it is not checked."""
     device = device or Device()
-    matters: dict[str, Callable[[], Iterable[Check]]] = {
+    checks: dict[str, Callable[[], Iterable[Check]]] = {
         "python": software.check_python,
         "packages": software.check_packages,
         "cpu": lambda: hardware.check_cpu(device),
@@ -50,35 +50,37 @@ def examine(
         "kit": lambda: check_kit(find_kit(), public_key, threads),
     }
     if camera is not None:
-        matters["camera"] = lambda: check_camera(camera)
-    return [check for name, matter in matters.items() for check in isolated(name, matter)]
+        checks["camera"] = lambda: check_camera(camera)
+    return [result for name, check in checks.items() for result in run_isolated(name, check)]
 
 
-def isolated(name: str, matter: Callable[[], Iterable[Check]], seconds: float = CHECK_SECONDS) -> list[Check]:
-    """The findings on a matter, and what kept it from finding more: an error or a hang are findings too."""
-    found: list[Check] = []
+def run_isolated(name: str, check: Callable[[], Iterable[Check]], seconds: float = CHECK_SECONDS) -> list[Check]:
+    """Return the results of a check. An error or a timeout is added as a failed result."""
+    results: list[Check] = []
 
-    def look() -> None:
+    def run() -> None:
         try:
-            found.extend(matter())
+            results.extend(check())
         except EdgeError as error:
-            found.append(Check(name=name, state="fail", found=error.message, advice=error.hint))
+            results.append(Check(name, "fail", error.message, error.hint))
         except subprocess.TimeoutExpired as error:
-            found.append(Check(name=name, state="fail", found=f"no answer within {error.timeout:g} seconds", advice=RESTART))
+            results.append(_timeout(name, error.timeout))
         except Exception as error:
-            found.append(Check(name=name, state="fail", found=f"{type(error).__name__}: {error}"))
+            results.append(Check(name, "fail", f"{type(error).__name__}: {error}"))
 
-    thread = threading.Thread(target=look, name=f"doctor {name}", daemon=True)
+    thread = threading.Thread(target=run, name=f"doctor {name}", daemon=True)
     thread.start()
     thread.join(seconds)
-    if thread.is_alive():
-        return [*found, Check(name=name, state="fail", found=f"no answer within {seconds:g} seconds", advice=RESTART)]
-    return found
+    return [*results, _timeout(name, seconds)] if thread.is_alive() else results
+
+
+def _timeout(name: str, seconds: float) -> Check:
+    return Check(name, "fail", f"no result within {seconds:g} seconds", RESTART)
 
 
 # The kit.
 
-SELF_TEST = """
+TRY_KIT = """
 import json, sys, time
 import numpy as np
 from edge.vision.recognize import Recognizer
@@ -102,63 +104,60 @@ except EdgeError as error:
 
 
 def check_kit(path: Path, public_key: bytes | None = None, threads: int = 1) -> Iterator[Check]:
+    """Check the file, its signature, its permissions and thresholds, and run it on images without faces."""
     from edge.kit import format as kits
 
     kit = kits.read(path, public_key)
     manifest = kit.manifest
     series = f" of series {manifest.series}" if manifest.series else ""
-    found = f"{path}: version {manifest.kit_version}{series}, {len(manifest.labels)} people, {kit.length / 1e6:.1f} MB"
-    found += f", {manifest.precision}, {kit.sha256[:12]}"
-    yield Check(name="kit", state="ok", found=found)
-    yield {
-        "valid": Check(name="signature", state="ok", found="valid"),
-        "unchecked": Check(
-            name="signature", state="warn", found="there, but not checked", advice="Pass --public-key, here and at the door."
-        ),
-    }.get(
-        kit.signature,
-        Check(
-            name="signature",
-            state="warn",
-            found="none: whoever can change the file decides who gets in",
-            advice="Build the kit with --sign, and pass --public-key at the door.",
-        ),
-    )
-    mode = path.stat().st_mode
-    if mode & 0o027:  # others may do nothing with it, the group may read it
-        advice = f"Run `chmod 600 {path}`: it describes faces."
-        yield Check(name="permissions", state="warn", found=f"{mode & 0o777:o}: not private", advice=advice)
+    size = f"{len(manifest.labels)} people, {kit.length / 1e6:.1f} MB, {manifest.precision}"
+    yield Check("kit", "ok", f"{path}: version {manifest.kit_version}{series}, {size}, {kit.sha256[:12]}")
+    if kit.signature == "valid":
+        yield Check("signature", "ok", "valid")
+    elif kit.signature == "unchecked":
+        yield Check("signature", "warn", "present, not checked", "Pass --public-key, here and to `edge recognize`.")
     else:
-        yield Check(name="permissions", state="ok", found=f"{mode & 0o777:o}")
-    limits = manifest.thresholds
-    advice = "Try the door with people who are not in the kit before you trust it." if limits.provisional else ""
-    yield Check(name="thresholds", state="warn" if limits.provisional else "ok", found=limits.sentence, advice=advice)
+        advice = "Build the kit with --sign, and pass --public-key to `edge recognize`."
+        yield Check("signature", "warn", "none: anyone who can change the file decides who may pass", advice)
+    mode = path.stat().st_mode
+    if mode & 0o027:  # other users need no access, the group may read
+        yield Check("permissions", "warn", f"{mode & 0o777:o}: not private", f"Run `chmod 600 {path}`: it describes faces.")
+    else:
+        yield Check("permissions", "ok", f"{mode & 0o777:o}")
+    thresholds = manifest.thresholds
+    if thresholds.provisional:
+        advice = "Test the door with people who are not in the kit before you use it."
+        yield Check("thresholds", "warn", thresholds.sentence, advice)
+    else:
+        yield Check("thresholds", "ok", thresholds.sentence)
     if kit.detector is None:
         advice = "Build the kit with --detector yunet."
-        yield Check(name="detector", state="warn", found="none in the kit: OpenCV 4 has an older one", advice=advice)
-    yield self_test(path, threads)
+        yield Check("detector", "warn", "none in the kit: OpenCV 4 has an older one", advice)
+    yield try_kit(path, threads)
 
 
-def self_test(path: Path, threads: int = 1) -> Check:
-    """The kit at work, in another process: nothing that is no face may get a name."""
-    done = run_python(SELF_TEST, path.absolute(), str(threads), seconds=software.CHILD_SECONDS)
+def try_kit(path: Path, threads: int = 1) -> Check:
+    """Run the kit in a child process on images without faces: it must not recognise a person in them."""
+    done = run_python(TRY_KIT, path.absolute(), str(threads), seconds=software.CHILD_SECONDS)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [""])[-1]
-        return Check(name="self-test", state="fail", found=last if done.returncode > 0 else software.death(done.returncode))
-    said: dict[str, Any] = json.loads(done.stdout)
-    if "error" in said:
-        return Check(name="self-test", state="fail", found=said["error"], advice=said["hint"])
-    if said["named"]:
-        found = f"{said['named']} pictures of nothing got a name"
-        return Check(name="self-test", state="fail", found=found, advice="Do not use this kit: build it again.")
-    return Check(name="self-test", state="ok", found=f"nothing gets no name; {said['ms']:.1f} ms for a frame without faces")
+        return Check("recognition", "fail", last if done.returncode > 0 else describe_exit(done.returncode))
+    result: dict[str, Any] = json.loads(done.stdout)
+    if "error" in result:
+        return Check("recognition", "fail", result["error"], result["hint"])
+    if result["named"]:
+        found = f"{result['named']} false matches on blank or noise images"
+        return Check("recognition", "fail", found, "Do not use this kit: build it again.")
+    found = f"no false match on blank or noise images; {result['ms']:.1f} ms for a frame without faces"
+    return Check("recognition", "ok", found)
 
 
 # The camera.
 
 
 def check_camera(source: str, seconds: float = CAMERA_SECONDS) -> Iterator[Check]:
-    from edge.camera.open import open_camera  # with OpenCV, which may be what is missing
+    """Read frames for some seconds, and check their size, brightness, rate and age."""
+    from edge.camera.open import open_camera  # loads OpenCV, which may be missing
 
     with open_camera(source) as camera:
         began = time.monotonic()
@@ -170,26 +169,23 @@ def check_camera(source: str, seconds: float = CAMERA_SECONDS) -> Iterator[Check
                 del frames[1:-1]
         name, live, broken = camera.name, camera.live, camera.health.broken
     if not frames:
-        yield Check(name="camera", state="fail", found=f"{name}: no picture", advice="Check the camera and its cable.")
+        yield Check("camera", "fail", f"{name}: no frame", "Check the camera and its cable.")
         return
-    height, width = frames[-1].image.shape[:2]
-    brightness = float(frames[-1].image.mean())
-    fps = (frames[-1].number - frames[0].number) / max(frames[-1].captured - frames[0].captured, 1e-9) if len(ages) > 1 else 0
-    age = max(ages)
-    found = f"{name}: {width}x{height}, {fps:.0f} frames a second, brightness {brightness:.0f} of 255"
+    first, last, age = frames[0], frames[-1], max(ages)
+    height, width = last.image.shape[:2]
+    brightness = float(last.image.mean())
+    fps = (last.number - first.number) / max(last.captured - first.captured, 1e-9) if len(ages) > 1 else 0
+    found = f"{name}: {width}x{height}, {fps:.0f} frames per second, brightness {brightness:.0f} of 255"
     if live:
-        found += f", {age * 1000:.0f} ms old at most"
-    complaints = {
-        "The picture is black: take off the lens cap, switch on a light.": brightness < DARK,
-        "The picture is small: faces must be near. Ask the camera for 640x480 or more.": width < NARROW,
-        "It is slow: more light, or another mode of the camera, gives more frames.": live and fps < SLOW_FPS,
-        "Its pictures arrive late: use a cable instead of Wi-Fi, or the camera's smaller stream.": live and age > OLD_SECONDS,
-        "The picture never changes: is it a still?": live and len(frames) > 1 and _same(frames[0].image, frames[-1].image),
-        f"{broken} pictures were broken: check the cable.": broken > 0,
+        found += f", frames at most {age * 1000:.0f} ms old"
+    is_still = live and len(frames) > 1 and bool((first.image == last.image).all())
+    problems = {
+        "The image is black: remove the lens cap, switch on a light.": brightness < MIN_BRIGHTNESS,
+        "The image is small, so faces must be near: use 640x480 or more.": width < MIN_WIDTH,
+        "The frame rate is low: use more light, or another mode of the camera.": live and fps < MIN_FPS,
+        "The frames arrive late: use a cable instead of Wi-Fi, or a smaller stream.": live and age > MAX_AGE_SECONDS,
+        "The image never changes: is it a still image?": is_still,
+        f"{broken} frames were broken: check the cable.": broken > 0,
     }
-    advice = " ".join(text for text, holds in complaints.items() if holds)
-    yield Check(name="camera", state="warn" if advice else "ok", found=found, advice=advice)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool((one == other).all())
+    advice = " ".join(text for text, holds in problems.items() if holds)
+    yield Check("camera", "warn" if advice else "ok", found, advice)

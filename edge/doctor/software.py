@@ -1,4 +1,4 @@
-"""Are Python and the packages those that the terminal needs? They are loaded in a process of their own: one may kill it."""
+"""Checks of Python and the packages. Packages are loaded in a child process, because a wrong build can crash it."""
 
 from __future__ import annotations
 
@@ -6,28 +6,21 @@ import importlib.metadata
 import json
 import platform
 import re
-import signal
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from edge.doctor.child import run_python
-from edge.doctor.findings import Check
+from edge.doctor.child_process import describe_exit, run_python
+from edge.doctor.report import Check
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
 
 PACKAGE = "lclrr-edge"
 CHILD_SECONDS = 60.0
 OPENCV = ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python")
-
-
-def check_python() -> Iterator[Check]:
-    version = platform.python_version()
-    wanted = importlib.metadata.metadata(PACKAGE)["Requires-Python"]
-    bits = 64 if sys.maxsize > 2**32 else 32
-    bad = bits == 32 or not fits(version, wanted)
-    advice = f"Use a 64-bit system with Python {wanted}." if bad else ""
-    yield Check(name="python", state="fail" if bad else "ok", found=f"{version}, {bits} bits", advice=advice)
-
-
-# Says of one package after the other what it is, so that the one that kills the process is known.
+# Prints one line per package, so that the parent knows which package crashed the process.
 PROBE = """
 import json, re, sys
 def say(name, version, **more):
@@ -52,77 +45,68 @@ for package in (numpy, opencv, onnxruntime):
 """
 
 
+def check_python() -> Iterator[Check]:
+    """Check the version of Python, and that it is a 64-bit build."""
+    from packaging.specifiers import SpecifierSet
+
+    version = platform.python_version()
+    supported = SpecifierSet(importlib.metadata.metadata(PACKAGE)["Requires-Python"])
+    bits = 64 if sys.maxsize > 2**32 else 32
+    if bits == 32 or not supports(supported, version):
+        yield Check("python", "fail", f"{version}, {bits} bits", f"Use a 64-bit system with Python {supported}.")
+    else:
+        yield Check("python", "ok", f"{version}, {bits} bits")
+
+
 def check_packages() -> Iterator[Check]:
+    """Check that the packages load, and that their versions are supported."""
     done = run_python(PROBE, seconds=CHILD_SECONDS)
-    said = {line["name"]: line for line in map(json.loads, done.stdout.splitlines())}
-    rules = ranges(importlib.metadata.requires(PACKAGE) or [])
+    loaded = {line["name"]: line for line in map(json.loads, done.stdout.splitlines())}
+    required = requirements()
     for name, distribution in (("numpy", "numpy"), ("opencv", OPENCV[0]), ("onnxruntime", "onnxruntime")):
-        if name not in said:
-            yield Check(name=name, state="fail", found=death(done.returncode), advice=_other(distribution, rules))
+        if name not in loaded:
+            yield Check(name, "fail", describe_exit(done.returncode), _install(required[distribution]))
             return
-        yield judge_package(said[name], distribution, rules)
-    clash = [name for name in OPENCV if _is_installed(name)]
+        yield check_package(loaded[name], required[distribution])
+    installed = {found.name for found in importlib.metadata.distributions()}
+    clash = [name for name in OPENCV if name in installed]
     if len(clash) > 1:
         advice = f"Run `pip uninstall {' '.join(clash)}`, then `pip install {OPENCV[0]}`."
-        yield Check(name="opencv", state="fail", found=f"installed at once: {', '.join(clash)}", advice=advice)
+        yield Check("opencv", "fail", f"installed twice: {', '.join(clash)}", advice)
 
 
-def judge_package(said: dict[str, str], distribution: str, rules: dict[str, str]) -> Check:
-    """What the probe said of one package, against the versions that the project asks for."""
-    name, version = said["name"], said["version"]
-    if "error" in said:
-        return Check(name=name, state="fail", found=said["error"], advice=_other(distribution, rules))
-    if not fits(version, rules.get(distribution, "")):
-        return Check(name=name, state="fail", found=version, advice=_other(distribution, rules))
+def check_package(loaded: dict[str, str], required: Requirement) -> Check:
+    """Check what the probe printed about one package."""
+    name, version, advice = loaded["name"], loaded["version"], _install(required)
+    if "error" in loaded:
+        return Check(name, "fail", loaded["error"], advice)
+    if not supports(required.specifier, version):
+        return Check(name, "fail", version, advice)
     if name != "opencv":
-        return Check(name=name, state="ok", found=f"{version}{', telemetry off' if name == 'onnxruntime' else ''}")
-    lacking = [part for part in ("FFMPEG", "V4L2") if said[part] != "YES"]
-    if lacking:
-        found = f"{version}, built without {' and '.join(lacking)}: no {'videos' if 'FFMPEG' in lacking else 'USB cameras'}"
-        return Check(name=name, state="warn", found=found, advice=_other(distribution, rules))
-    if said["window"] not in ("NONE", ""):
-        found = f"{version}, with windows ({said['window']})"
-        return Check(name=name, state="warn", found=found, advice=f"{OPENCV[0]} is smaller, and needs no desktop.")
-    return Check(name=name, state="ok", found=f"{version}, with FFMPEG and V4L2")
+        return Check(name, "ok", f"{version}{', telemetry off' if name == 'onnxruntime' else ''}")
+    missing = [part for part in ("FFMPEG", "V4L2") if loaded[part] != "YES"]
+    if missing:
+        effect = "videos" if "FFMPEG" in missing else "USB cameras"
+        return Check(name, "warn", f"{version}, built without {' and '.join(missing)}: no {effect}", advice)
+    if loaded["window"] not in ("NONE", ""):
+        found = f"{version}, with a window system ({loaded['window']})"
+        return Check(name, "warn", found, f"{OPENCV[0]} is smaller and needs no desktop.")
+    return Check(name, "ok", f"{version}, with FFMPEG and V4L2")
 
 
-def ranges(requires: list[str]) -> dict[str, str]:
-    """The versions that a package asks for, by the name of the other package: without what only extras need."""
-    plain = (re.fullmatch(r"([\w.-]+)\s*\(?([^()]*)\)?", line.strip()) for line in requires if ";" not in line)
-    return {found[1]: found[2].strip() for found in plain if found}
+def requirements() -> dict[str, Requirement]:
+    """Return what the device needs, by package name: without the extras."""
+    from packaging.requirements import Requirement
+
+    declared = map(Requirement, importlib.metadata.requires(PACKAGE) or [])
+    return {required.name: required for required in declared if required.marker is None}
 
 
-def fits(version: str, wanted: str) -> bool:
-    """Whether a version is in a range as `>=1.17,!=1.21.*`."""
-
-    def numbers(text: str) -> list[int]:
-        return [int(part) for part in re.findall(r"\d+", re.match(r"[\d.]*", text)[0])]  # type: ignore[index]
-
-    found = numbers(version)
-    for rule in filter(None, wanted.split(",")):
-        operator, limit, star = re.fullmatch(r"\s*(>=|<=|==|!=|>|<)\s*([\d.]+?)(\.\*)?\s*", rule).groups()  # type: ignore[union-attr]
-        bound = numbers(limit)
-        ours = found[: len(bound)] if star else found
-        width = max(len(ours), len(bound))
-        a, b = (side + [0] * (width - len(side)) for side in (ours, bound))
-        if not {">=": a >= b, "<=": a <= b, "==": a == b, "!=": a != b, ">": a > b, "<": a < b}[operator]:
-            return False
-    return True
+def supports(specifier: SpecifierSet, version: str) -> bool:
+    """Return whether a version is in a range. Suffixes as in `4.9.0-dev` do not count."""
+    number = re.match(r"\d+(\.\d+)*", version)
+    return number is not None and specifier.contains(number[0])
 
 
-def _other(distribution: str, rules: dict[str, str]) -> str:
-    return f"Run `pip install '{distribution}{rules.get(distribution, '')}'`."
-
-
-def death(code: int) -> str:
-    if code == -signal.SIGILL:
-        return "dies of an illegal instruction: this build is not made for this CPU"
-    return f"cannot be loaded: the process ended with {code}"
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+def _install(required: Requirement) -> str:
+    return f"Run `pip install '{required}'`."

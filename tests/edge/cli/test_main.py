@@ -107,7 +107,7 @@ def test_no_kit_is_said(door: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     (door / "door.kit").unlink()
     monkeypatch.setattr(paths, "KIT_SEARCH", (Path("door.kit"),))
     assert edge(monkeypatch, "image", "--cropped", "face.png") == 20
-    assert "no kit" in capsys.readouterr().err
+    assert "No kit" in capsys.readouterr().err
 
 
 def test_a_broken_installation_gets_a_sentence(tmp_path: Path) -> None:

@@ -446,7 +446,7 @@ def test_warnings_and_errors_are_one_calm_line_each(
     log: logging.Logger, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("EDGE_DEBUG", raising=False)
-    with console.calm_logging():
+    with console.log_to_stderr():
         log.info("not worth a line")
         log.warning("the camera %s\x1b[2J is slow", "door")
         try:
@@ -468,7 +468,7 @@ def test_tracebacks_are_for_those_who_ask(
     log: logging.Logger, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("EDGE_DEBUG", "1")
-    with console.calm_logging():
+    with console.log_to_stderr():
         try:
             raise ValueError("in full")
         except ValueError:
@@ -482,7 +482,7 @@ def test_what_is_repeated_is_told_once_in_ten_seconds(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
-    with console.calm_logging():
+    with console.log_to_stderr():
         for i in range(300):  # thirty seconds of a fault that comes with each frame
             now[0] = 100 + i / 10
             log.warning("an event was dropped, %d so far", i)
@@ -500,7 +500,7 @@ def test_a_blocked_stderr_delays_neither_a_frame_nor_the_end(log: logging.Logger
         pass
     os.set_blocking(write, True)
     stream = os.fdopen(write, "w")
-    handler = console.CalmHandler(stream)
+    handler = console.StderrHandler(stream)
     log.addHandler(handler)
     letters = [f"{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(500)]
     try:
