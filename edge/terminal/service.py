@@ -225,9 +225,7 @@ def unit(
         watchdog_seconds=watchdog_seconds,
         is_alone=not in_force.needs_network,
         stop_seconds=Unit.stop_seconds + (in_force.events.on_grant_seconds if in_force.events.on_grant else 0.0),
-        sees_homes=any(
-            Path(word).is_relative_to(home) for word in [*command, *map(str, in_force.paths())] for home in paths.HOME_FOLDERS
-        ),
+        sees_homes=any(Path(name).is_relative_to(home) for name in named for home in paths.HOME_FOLDERS),
         writes=tuple(str(folder) for folder in written if folder and not folder.is_relative_to(paths.STATE_FOLDER)),
     )
 

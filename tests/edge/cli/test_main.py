@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from edge import paths
-from edge.cli import main as cli
 from tests.fixtures import kits as doors
 from tests.fixtures import portraits
+from tests.fixtures.command import run_edge
 
 
 @pytest.fixture
@@ -28,20 +28,12 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def edge(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["edge", *words])
-    with pytest.raises(SystemExit) as leaving:
-        cli.main()
-    assert isinstance(leaving.value.code, int)
-    return leaving.value.code
-
-
 def test_image_prints_a_json_line_for_each_photo(
     door: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cv2.imwrite("blank.png", np.zeros((30, 30), np.uint8))
     cv2.imwrite("large.png", cv2.resize(doors.model().crops[0], None, fx=3, fy=3, interpolation=cv2.INTER_NEAREST))
-    assert edge(monkeypatch, "image", "--cropped", "face.png", "blank.png", "large.png") == 0
+    assert run_edge(monkeypatch, "image", "--cropped", "face.png", "blank.png", "large.png") == 0
     face, blank, large = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     own = doors.model().labels[doors.model().crop_people[0]]
     assert (face["schema"], face["file"], face["nearest"]) == (1, "face.png", own)
@@ -59,14 +51,14 @@ def test_image_finds_the_faces_of_photographs(
     cv2.imwrite("both.png", both)
     cv2.imwrite("portrait.png", photos["s2"][8])
     cv2.imwrite("nobody.png", np.full((480, 640, 3), 90, np.uint8))
-    assert edge(monkeypatch, "image", "both.png", "portrait.png", "nobody.png") == 0
+    assert run_edge(monkeypatch, "image", "both.png", "portrait.png", "nobody.png") == 0
     large, small, portrait, nobody = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert (large["label"], small["label"], portrait["label"]) == ("s5", "s1", "s2")
     assert large["file"] == small["file"] == "both.png"
     assert large["box"][0] > small["box"][2]
     assert large["quality"]["reason"] is None
     assert (nobody["file"], nobody["label"], nobody["reason"]) == ("nobody.png", None, "no face")
-    assert edge(monkeypatch, "image", "--min-face", "400", "both.png") == 0
+    assert run_edge(monkeypatch, "image", "--min-face", "400", "both.png") == 0
     assert json.loads(capsys.readouterr().out)["reason"] == "no face"
 
 
@@ -89,7 +81,7 @@ def test_bad_input_is_a_sentence_and_a_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert edge(monkeypatch, *words) == code
+    assert run_edge(monkeypatch, *words) == code
     out, err = capsys.readouterr()
     assert out == ""
     assert says.lower() in err.lower()
@@ -106,7 +98,7 @@ def test_the_kit_is_looked_for_in_order(door: Path, monkeypatch: pytest.MonkeyPa
 def test_no_kit_is_said(door: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (door / "door.kit").unlink()
     monkeypatch.setattr(paths, "KIT_SEARCH", (Path("door.kit"),))
-    assert edge(monkeypatch, "image", "--cropped", "face.png") == 20
+    assert run_edge(monkeypatch, "image", "--cropped", "face.png") == 20
     assert "No kit" in capsys.readouterr().err
 
 

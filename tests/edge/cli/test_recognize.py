@@ -12,7 +12,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -30,16 +29,16 @@ import pytest
 from edge import paths
 from edge.camera.base import Camera
 from edge.cli import common as console
-from edge.cli import main as cli
 from edge.events.event import Command
 from edge.kit import format as kits
 from edge.kit.format import Kit
 from edge.terminal import wiring as assembly
 from edge.terminal.loop import Terminal, run_until_signal
+from edge.vision.recognize import Recognizer
 from tests.fakes.mjpeg_server import MjpegServer
 from tests.fixtures import kits as doors
 from tests.fixtures import orl_door, portraits
-from tests.fixtures.data import ROOT
+from tests.fixtures.command import command, environment, run_edge, started
 from tests.fixtures.orl_door import GUEST, STRANGER, frames, nobody, promise, sending
 
 DEADLINE = 60.0
@@ -66,34 +65,6 @@ def door(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def edge(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    """The exit code of the command, run here."""
-    monkeypatch.setattr(sys, "argv", ["edge", *map(str, words)])
-    with pytest.raises(SystemExit) as leaving:
-        cli.main()
-    assert isinstance(leaving.value.code, int)
-    return leaving.value.code
-
-
-def command(*words: object) -> list[str]:
-    return [sys.executable, "-m", "edge.cli.main", *map(str, words)]
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(ROOT)}
-
-
-def started(*words: object, **options: Any) -> subprocess.Popen[str]:
-    """The command as a process of its own; signals work also if these tests run in the background of a shell, or by nohup."""
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    return subprocess.Popen(command(*words), text=True, env=environment(), preexec_fn=_take_signals, **options)
-
-
-def _take_signals() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
 def events_of(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
@@ -113,7 +84,7 @@ def test_a_recording_to_json_lines_a_command_and_a_video(
     relay.write_text("#!/bin/sh\ncat >> granted.jsonl\necho click\n")
     relay.chmod(0o755)
     words = ["--door", "list.toml", "--on-grant", "./relay", "--annotate", "seen.mp4"]
-    assert edge(monkeypatch, "recognize", "--camera", "visits.avi", *words) == 0
+    assert run_edge(monkeypatch, "recognize", "--camera", "visits.avi", *words) == 0
     out, err = capfd.readouterr()
     assert [event["kind"] for event in events_of(out)] == ["start", "decision", "decision", "stop"]
     assert decisions(out) == [("granted", GUEST), ("denied", None)]
@@ -202,7 +173,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_camera_may_be_named_or_not(door: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], source: str) -> None:
     names = opened(monkeypatch)
     monkeypatch.setattr(Terminal, "run", lambda self, stop: None)
-    assert edge(monkeypatch, "recognize", *words) == 0
+    assert run_edge(monkeypatch, "recognize", *words) == 0
     assert names == [source]
 
 
@@ -220,17 +191,17 @@ def test_the_kit_is_the_one_named_or_the_environments_or_where_kits_lie(door: Pa
         (door / name).symlink_to(door / "door.kit")
     monkeypatch.setattr(paths, "KIT_SEARCH", (*paths.KIT_SEARCH[:-1], door / "system.kit"))
     monkeypatch.setenv("EDGE_KIT", "environment.kit")
-    assert edge(monkeypatch, "recognize", "named.kit", "--camera", "visits.avi") == 0
-    assert edge(monkeypatch, "recognize", "--camera", "visits.avi") == 0
+    assert run_edge(monkeypatch, "recognize", "named.kit", "--camera", "visits.avi") == 0
+    assert run_edge(monkeypatch, "recognize", "--camera", "visits.avi") == 0
     monkeypatch.delenv("EDGE_KIT")
-    assert edge(monkeypatch, "recognize", "--camera", "visits.avi") == 0
+    assert run_edge(monkeypatch, "recognize", "--camera", "visits.avi") == 0
     monkeypatch.chdir(door.parent)
-    assert edge(monkeypatch, "recognize", "--camera", str(door / "visits.avi")) == 0
+    assert run_edge(monkeypatch, "recognize", "--camera", str(door / "visits.avi")) == 0
     assert [path.name for path in used] == ["named.kit", "environment.kit", "door.kit", "system.kit"]
 
 
 def test_nothing_asked_is_answered_with_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    edge(monkeypatch)
+    run_edge(monkeypatch)
     said = "".join(capsys.readouterr())
     assert "recognize" in said
     assert "Traceback" not in said
@@ -406,7 +377,7 @@ def test_a_mistake_is_one_sentence_and_a_code(
     with taken:
         full = [word.format(port=port) for word in words]
         camera = [] if "--camera" in full else ["--camera", "visits.avi"]
-        assert edge(monkeypatch, "recognize", *full, *camera) == code
+        assert run_edge(monkeypatch, "recognize", *full, *camera) == code
     out, err = capfd.readouterr()
     err = re.sub(r"^\[mov.*\n", "", err)  # FFMPEG's own, which is silenced only before its first use in a process
     assert out == ""
@@ -418,7 +389,7 @@ def test_no_kit_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("EDGE_KIT", raising=False)
     monkeypatch.setattr(paths, "KIT_SEARCH", paths.KIT_SEARCH[:1])
-    assert edge(monkeypatch, "recognize", "--camera") == 20
+    assert run_edge(monkeypatch, "recognize", "--camera") == 20
     assert capsys.readouterr().err == "error: No kit was found. Name one, set EDGE_KIT, or put door.kit into this folder.\n"
 
 
@@ -428,7 +399,7 @@ def test_what_makes_a_door_doubtful_is_said_at_the_start(
     (door / "list.toml").write_text(f'[[allow]]\npeople = ["{GUEST}", "nob\\u001body"]\n')
     (door / "guess.kit").write_bytes(portraits.kit())
     monkeypatch.setattr(Terminal, "run", lambda self, stop: None)
-    assert edge(monkeypatch, "recognize", "guess.kit", "--camera", "visits.avi", "--door", "list.toml") == 0
+    assert run_edge(monkeypatch, "recognize", "guess.kit", "--camera", "visits.avi", "--door", "list.toml") == 0
     strangers, misspelt = capfd.readouterr().err.splitlines()
     assert "without having seen strangers" in strangers
     assert "nob?ody, whom the kit does not know" in misspelt
@@ -534,8 +505,8 @@ def test_a_part_that_fails_at_every_frame_is_told_once(
     def broken(*_: object, **__: object) -> Callable[..., Any]:
         raise RuntimeError("injected")
 
-    monkeypatch.setattr(cli.Recognizer, "recognize", broken)
-    assert edge(monkeypatch, "recognize", "--camera", "visits.avi") == 0
+    monkeypatch.setattr(Recognizer, "recognize", broken)
+    assert run_edge(monkeypatch, "recognize", "--camera", "visits.avi") == 0
     out, err = capfd.readouterr()
     assert [event["kind"] for event in events_of(out)] == ["start", "stop"]
     assert err == f"{promise()}error: a frame was passed over (RuntimeError)\n"

@@ -42,7 +42,6 @@ from edge.kit.watch import FIRST_FRAMES, Change, KitWatch, OnTrial
 from edge.terminal.loop import Terminal
 from edge.vision.recognize import Recognizer
 from export.pack import sign
-from tests.edge.cli.test_recognize import command, environment, started
 from tests.edge.events.test_event import NOON
 from tests.edge.kit.test_format import keys
 from tests.edge.terminal.test_loop import Events, until, watch
@@ -50,6 +49,7 @@ from tests.fakes.mjpeg_server import MjpegServer
 from tests.fakes.stage import Stage
 from tests.fixtures import kits as doors
 from tests.fixtures import orl_door
+from tests.fixtures.command import command, environment, started
 from tests.fixtures.data import ROOT
 from tests.fixtures.orl_door import FPS, GUEST, frames, nobody, sending
 

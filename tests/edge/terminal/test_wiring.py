@@ -15,11 +15,11 @@ from edge.audit.crypto import write_keys
 from edge.audit.log import AuditLog
 from edge.audit.report import unseal
 from edge.events.event import notice
-from tests.edge.cli.test_recognize import command, environment
 from tests.edge.events.test_event import NOON
 from tests.edge.sinks.test_webhook import SECRET, Server
 from tests.fakes.mqtt_broker import Broker, listening
 from tests.fixtures import orl_door
+from tests.fixtures.command import command, environment
 from tests.fixtures.orl_door import GUEST, STRANGER, frames, nobody
 
 EVENT = "lclrr-edge/north/event"
