@@ -293,7 +293,7 @@ def test_check_lists_all_problems_and_has_its_own_code(
     assert err == f"error: {file} cannot be used: 2 problems. See docs/reference/settings.md.\n"
     file.write_text("[visits]\nneeded = 4\n")
     assert edge(monkeypatch, "config", "check", file) == 0
-    assert capsys.readouterr() == ("", f"{file} is good.\n")
+    assert capsys.readouterr() == ("", f"{file}: OK\n")
 
 
 def test_check_looks_at_the_files_it_names(
@@ -357,7 +357,7 @@ def test_without_a_file_the_defaults_hold(
     monkeypatch.delenv("EDGE_KIT", raising=False)
     monkeypatch.setattr(paths, "SETTINGS", tmp_path / "settings.toml")
     assert edge(monkeypatch, "config", "check") == 0
-    assert "defaults hold" in capsys.readouterr().err
+    assert "defaults are used" in capsys.readouterr().err
     (tmp_path / "settings.toml").write_text("[visits]\nneeded = 5\n")
     assert edge(monkeypatch, "config", "show") == 0
     assert parse(capsys.readouterr().out.encode()).visits.needed == 5, "the usual place"
