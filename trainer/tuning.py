@@ -22,14 +22,6 @@ from trainer.method.estimator import LCLRRDL
 from trainer.parallel import each
 from trainer.types import Array
 
-GRID: dict[str, tuple[Any, ...]] = {
-    "features": ("pixels", "gradient", "both"),
-    "lam": (5.0, 25.0),
-    "alpha": (0.1, 0.5),
-    "gamma": (0.05, 0.5, 5.0),
-    "eta": (1e-3, 3e-3, 1e-2, 3e-2),
-}
-
 
 @dataclass(frozen=True)
 class Trial:
@@ -48,7 +40,7 @@ def tune(
     *,
     spec_for: Callable[[str], Spec],
     estimator: Callable[..., FaceClassifier] = LCLRRDL,
-    grid: dict[str, tuple[Any, ...]] = GRID,
+    grid: dict[str, tuple[Any, ...]],
     fixed: dict[str, Any] | None = None,
     folds: int = 4,
     hard: bool = True,

@@ -24,7 +24,8 @@ from scripts.research import peers
 from trainer.data import detector
 from trainer.data.gallery import Gallery
 from trainer.model import Model, fit
-from trainer.paper.experiments import Cell, load_arrays, tuned_parameters
+from trainer.paper.experiments import Cell, load_arrays
+from trainer.paper.tuned import tuned_parameters
 
 ROUNDS, RUNS = 40, 10
 

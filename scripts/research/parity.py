@@ -16,8 +16,8 @@ from scripts.research import results as kept
 from scripts.research.reproduce import DATA, ROWS, Row, key_of
 from trainer.data.gallery import Gallery
 from trainer.model import fit
-from trainer.paper.experiments import CELLS, Cell, load_arrays, tuned_parameters
-from trainer.paper.tables import FILES
+from trainer.paper.experiments import CELLS, FILES, Cell, load_arrays
+from trainer.paper.tuned import tuned_parameters
 from trainer.presets import DEFAULT, PRESETS
 
 GOAL = 0.1  # points
@@ -49,7 +49,7 @@ def main(
 
 
 def measure(images: Any, labels: Any, cell: Cell, row: Row, split: int) -> dict[str, Any]:
-    """One split, trained as in trainer.paper.experiments.reproduce."""
+    """One split, trained as in trainer.paper.reproduce."""
     train, test = cell.split(labels, np.random.default_rng([0, split]))
     names = np.array([f"{label:03d}" for label in labels])
     gallery = Gallery(images=images[train], labels=names[train], sources=tuple(map(str, train)))

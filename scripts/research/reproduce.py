@@ -11,9 +11,9 @@ import typer
 
 from edge.cli import common as console
 from scripts.research import results as kept
-from trainer.baselines.registry import METHODS
-from trainer.paper.experiments import CELLS, Cell, load_arrays, reproduce
-from trainer.paper.tables import FILES
+from trainer.paper import published
+from trainer.paper.experiments import CELLS, FILES, Cell, load_arrays
+from trainer.paper.reproduce import reproduce
 
 DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
@@ -69,7 +69,7 @@ def table(results: dict[str, Any], splits: int) -> str:
     lines = [
         "| | Yale B, 8 each: 1/8 | 1/4 | 1/2 | 32 each: 1/8 | 1/4 | 1/2 | AR sunglasses | scarf | mixed |",
         "|---|---|---|---|---|---|---|---|---|---|",
-        "| the paper | " + " | ".join(f"{METHODS['lclrrdl'].printed[cell.name]:.1f}" for cell in CELLS) + " |",
+        "| the paper | " + " | ".join(f"{published.ACCURACY['lclrrdl'][cell.name]:.1f}" for cell in CELLS) + " |",
     ]
     for row in ROWS:
         cells = [results.get(key_of(cell, row, splits)) for cell in CELLS]

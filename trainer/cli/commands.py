@@ -53,11 +53,7 @@ ClassifierCodes = Literal["coder", "training"]
 
 
 def _choices(name: str) -> str:
-    return f"Comma-separated choices (lclrrdl: {','.join(f'{value:g}' for value in tuning.GRID[name])})."
-
-
-def _kinds() -> str:
-    return ",".join(tuning.GRID["features"])
+    return f"Comma-separated choices (lclrrdl: {','.join(f'{value:g}' for value in method_of('lclrrdl').tune_grid[name])})."
 
 
 DESCRIBED_BY = f"What a face is described by: {', '.join(FEATURES)}, sface or onnx:FILE[,mean=M][,scale=S], or sface+both."
@@ -271,7 +267,9 @@ def tune(
     method: MethodName = "lclrrdl",
     coding: Annotated[DeviceCoding, typer.Option(help="How the device codes a face.")] = "l1",
     atoms: Annotated[int, typer.Option(min=1, help="Dictionary atoms per person.")] = 5,
-    features: Annotated[str, typer.Option(help="Comma-separated choices; or sface, onnx:FILE, sface+both.")] = _kinds(),
+    features: Annotated[str, typer.Option(help="Comma-separated choices; or sface, onnx:FILE, sface+both.")] = ",".join(
+        FEATURES
+    ),
     lam: Annotated[str | None, typer.Option(help=_choices("lam"))] = None,
     alpha: Annotated[str | None, typer.Option(help=_choices("alpha"))] = None,
     gamma: Annotated[str | None, typer.Option(help=_choices("gamma"))] = None,
@@ -288,8 +286,7 @@ def tune(
     network = parse_network(kinds[0], console.say)
     options = {"lam": lam, "alpha": alpha, "gamma": gamma, "eta": eta}
     asked = {name: _numbers(name, text) for name, text in options.items() if text is not None}
-    # Of LCLRRDL the tables tune the paper's l1 coder on pixels; this is for a device, and for any coder and features.
-    grid = tuning.GRID if method == "lclrrdl" else chosen.grid
+    grid = chosen.tune_grid
     if not set(asked) <= set(grid):
         raise UsageError(f"{method} is tuned by {', '.join(grid)}, not by {', '.join(asked)}.", "Leave the others out.")
     fixed = chosen.settings(atoms, {"coding": coding} if "coding" in chosen.fixed else {})

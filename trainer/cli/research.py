@@ -1,4 +1,4 @@
-"""`trainer reproduce` and `trainer tables`: a cell of the paper's tables by any method, and all of them."""
+"""`trainer reproduce` and `trainer tables`: measure one cell of the paper's tables, or all of them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ from trainer.cli.options import (
     trial_table,
 )
 from trainer.method.coding import Kind as CodingKind
-from trainer.paper import experiments as benchmark
-from trainer.paper import tables as paper
-from trainer.paper import typeset
+from trainer.paper import reproduce as paper
+from trainer.paper import tables as paper_tables
+from trainer.paper import tuned
+from trainer.paper.experiments import Cell, load_arrays, load_data
 
 Scenario = Literal["sunglasses", "scarf", "mixed"]
 Dataset = Literal["yaleb", "ar"]
@@ -38,17 +39,17 @@ Dataset = Literal["yaleb", "ar"]
 
 def reproduce(
     dataset: Annotated[Dataset, typer.Option(help="Extended Yale B or AR.")],
-    data: Annotated[Path, typer.Option(help="The data set as .npz: images and labels (docs/research/reproduce.md).")],
+    data: Annotated[Path, typer.Option(help="The data set as .npz: images and labels (docs/reproduce.md).")],
     method: MethodName = "lclrrdl",
     per_class: Annotated[int, typer.Option(min=1, help="Yale B: training images per person.")] = 8,
     rate: Annotated[int, typer.Option(help="Yale B: 2, 4 or 8 for 1/2, 1/4, 1/8.")] = 4,
-    scenario: Annotated[Scenario, typer.Option(help="AR: what covers the faces.")] = "sunglasses",
-    features: Annotated[FeatureKind, typer.Option(help="pixels is the paper's.")] = "pixels",
+    scenario: Annotated[Scenario, typer.Option(help="AR: the occlusion.")] = "sunglasses",
+    features: Annotated[FeatureKind, typer.Option(help="The paper uses pixels.")] = "pixels",
     coding: Annotated[CodingKind | None, typer.Option(help="LCLRRDL: batch codes all test faces together (l1).")] = None,
     schedule: Annotated[Schedule | None, typer.Option(help="LCLRRDL: penalty schedule of the solver (fast).")] = None,
     parts: Annotated[str | None, typer.Option(metavar=PARTS, help="LCLRRDL: parts beside the whole face.")] = None,
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
-    config: Annotated[Path | None, typer.Option(help="Parameters instead of the tuned ones.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with parameters, instead of the tuned ones.")] = None,
     tune_first: Annotated[
         bool, typer.Option("--tune", help="Choose parameters on training images and print them; no test.")
     ] = False,
@@ -64,18 +65,17 @@ def reproduce(
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if not set(given) <= set(chosen.fixed):
         raise UsageError(f"{method} has no --{' or --'.join(given)}.", "Leave it out.")
-    cell = benchmark.Cell(dataset=dataset, per_class=per_class, rate=rate, scenario=scenario)
-    images, labels = benchmark.load_arrays(data, cell)
+    cell = Cell(dataset=dataset, per_class=per_class, rate=rate, scenario=scenario)
+    images, labels = load_arrays(data, cell)
     if tune_first:
         how: dict[str, Any] = {"method": method, "features": features, "folds": folds, "seed": seed}
         with console.progress("Tuning") as line:
-            trials = benchmark.tune_cell(images, labels, cell, **how, jobs=jobs, progress=line.count, **given)
-        console.say(trial_table(trials))
-        best = benchmark.choose_for_cell(trials, labels, cell, method)
-        typer.echo(benchmark.entry(cell, best, **how, **given))
+            candidates, best = tuned.tune_cell(images, labels, cell, **how, jobs=jobs, progress=line.count, **given)
+        console.say(trial_table(candidates))
+        typer.echo(tuned.toml_entry(cell, best, **how, **given))
         return
     with console.progress(cell.name) as line, blas_threads(threads):
-        result = benchmark.reproduce(
+        result = paper.reproduce(
             images,
             labels,
             cell,
@@ -97,70 +97,71 @@ def reproduce(
 
 
 def tables(
-    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz (docs/research/reproduce.md).")],
+    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz (docs/reproduce.md).")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder to write (results), or with --tune a file (tuned.toml).")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One split of the smallest cell, to see that all works.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One split of the smallest cell, as a check.")] = False,
     splits: Annotated[int | None, typer.Option(min=1, help="Random splits to average over (10).")] = None,
     methods: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only these methods.")] = None,
     cells: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only cells that begin so: yaleb-8, ar.")] = None,
-    parameters: Annotated[Path, typer.Option(help="TOML that --tune wrote.", show_default=False)] = benchmark.TUNED,
+    parameters: Annotated[Path, typer.Option(help="TOML file that --tune wrote.", show_default=False)] = tuned.TUNED,
     tune_first: Annotated[
-        bool, typer.Option("--tune", help="Choose parameters on training images, and write them; no test.")
+        bool, typer.Option("--tune", help="Choose parameters on training images and write them; no test.")
     ] = False,
     folds: Annotated[int, typer.Option(min=2, help="Folds of --tune.")] = 3,
     lend: Annotated[
-        bool, typer.Option(help="With --tune: what is found at 1/8, or with sunglasses, serves like cells.")
+        bool, typer.Option(help="With --tune: tune at 1/8 and with sunglasses only, and use that for the other cells.")
     ] = True,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Work on a Dask cluster instead, as tcp://HOST:8786.")
+        str | None, typer.Option(metavar="ADDRESS", help="Use a Dask cluster instead, as tcp://HOST:8786.")
     ] = None,
     seed: Seed = 0,
 ) -> None:
-    """Measure Tables 1, 2 and 3 of the paper. A run that was stopped goes on where it was."""
-    columns = paper.chosen_cells(cells or (paper.QUICK_CELL if quick else None))
-    rows = paper.chosen_methods(methods)
-    found = paper.load(data, columns)
+    """Measure Tables 1, 2 and 3 of the paper. A run that was stopped continues where it was."""
+    columns = paper_tables.select_cells(cells or (paper_tables.QUICK_CELL if quick else None))
+    which: dict[str, Any] = {"methods": paper_tables.select_methods(methods), "cells": columns, "seed": seed}
     where: dict[str, Any] = {"workers": jobs, "scheduler": scheduler}
-    which: dict[str, Any] = {"methods": rows, "cells": columns, "seed": seed}
+    found = load_data(data, columns)
     if tune_first:
         output = output or Path("tuned.toml")
         refuse_unwritable(output)
         with console.progress("Tuning") as line:
-            failures = paper.tune_all(found, output, **which, **where, folds=folds, lend=lend, progress=_tuning(line))
+            how: dict[str, Any] = {"folds": folds, "lend": lend, "progress": _show_tuning(line)}
+            failures = tuned.tune_all(found, output, **which, **where, **how)
         console.say(f"Saved {output}.")
     else:
         output = output or Path("results")
-        planned = paper.plan(found, **which, splits=splits or (1 if quick else 10), file=parameters)
-        with paper.Runs(output) as runs, console.progress("Measuring") as line:
-            failures = paper.run(planned, found, runs, **where, progress=_measuring(line))
-            command = shlex.join(["trainer", *sys.argv[1:]])
-            typer.echo(typeset.write(paper.collect(planned, runs.done), output, command), nl=False)
-        console.say(f"Saved tables.md, .csv, .tex and .png in {output}.")
+        planned = paper_tables.plan(found, **which, splits=splits or (1 if quick else 10), parameters=parameters)
+        command = shlex.join(["trainer", *sys.argv[1:]])
+        with console.progress("Measuring") as line:
+            how = {"command": command, "progress": _show_status(line)}
+            page, failures = paper_tables.measure_tables(planned, found, output, **where, **how)
+        typer.echo(page, nl=False)
+        console.say(f"Saved tables.md, .csv and .tex in {output}.")
     if failures:
-        raise TrainingError("\n".join([f"{len(failures)} failed:", *failures]), "The other figures stand.")
+        raise TrainingError("\n".join([f"{len(failures)} failed:", *failures]), "The other results are saved.")
 
 
-def _tuning(line: console.Progress) -> Callable[[str, int, int], None]:
-    def tell(task: str, done: int, total: int) -> None:
+def _show_tuning(line: console.Progress) -> Callable[[str, int, int], None]:
+    def show(task: str, done: int, total: int) -> None:
         line(f"{task}, {done} of {total} trainings")
         if done == total and not line.shown:
             console.say(f"Tuned {task}.")
 
-    return tell
+    return show
 
 
-def _measuring(line: console.Progress) -> Callable[[paper.Status], None]:
-    def tell(status: paper.Status) -> None:
+def _show_status(line: console.Progress) -> Callable[[paper_tables.Status], None]:
+    def show(status: paper_tables.Status) -> None:
         left = "" if status.seconds_left is None else f", about {_duration(status.seconds_left)} left"
         text = f"{status.done} of {status.total}{left} (last {status.job.row}, {status.job.cell.name})"
         line(text)
         if not line.shown and 20 * status.done // status.total > 20 * (status.done - 1) // status.total:
-            console.say(f"Measured {text}.")  # in a log, twenty lines
+            console.say(f"Measured {text}.")  # at most twenty lines in a log
 
-    return tell
+    return show
 
 
 def _duration(seconds: float) -> str:

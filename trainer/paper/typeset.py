@@ -1,4 +1,4 @@
-"""The measured tables beside the paper's: as Markdown, CSV, LaTeX and a picture."""
+"""The measured tables beside the paper's: as Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -7,89 +7,110 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from edge.files import write_atomically
 from trainer.baselines.registry import METHODS
+from trainer.paper import published
 from trainer.paper.experiments import Cell
-from trainer.paper.tables import Figure, Tables, writing
+from trainer.paper.tuned import write_errors_reported
 
-WITHIN = 2.0  # points below its printed figure, that a baseline may be
+WITHIN = 2.0  # a method may be this many points below its published accuracy before a sentence reports it
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of what was measured over the splits."""
+
+    value: float
+    deviation: float | None
+    """Standard deviation; None for one split."""
+    splits: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """Everything that was measured, by row and cell. A row is the name of a method, or method/variant."""
+
+    rows: tuple[str, ...]
+    """The rows of Tables 1 and 2."""
+    cells: tuple[Cell, ...]
+    """Their columns."""
+    accuracy: dict[tuple[str, str], Mean]
+    """Percent, by row and name of the cell."""
+    seconds: dict[str, Mean]
+    """Training seconds for Table 3, by row."""
+    untuned: tuple[str, ...] = ()
+    """Rows with a cell that was measured with the usual parameters of the method."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column of a table."""
+    """One column of a table. The dictionaries are by row."""
 
     heading: str
-    """What stands above it."""
     name: str
-    """In the CSV file."""
+    """Its name in the CSV file."""
     paper: dict[str, float]
-    """The printed figures, by row."""
-    ours: dict[str, Figure]
-    """The measured ones, by row."""
-    timed: bool = False
-    """Seconds, of which no best is marked: some methods do not train."""
+    ours: dict[str, Mean]
+    mark_best: bool = True
 
     @property
     def best(self) -> float | None:
-        """The highest of ours."""
-        return None if self.timed else max((figure.mean for figure in self.ours.values()), default=None)
+        """The highest of our means."""
+        return max((mean.value for mean in self.ours.values()), default=None) if self.mark_best else None
 
     def difference(self, row: str) -> str:
-        """Ours less the paper's; empty where one of them is missing."""
-        paper, figure = self.paper.get(row), self.ours.get(row)
-        return "" if paper is None or figure is None else f"{round(figure.mean - paper, 1) + 0.0:+.1f}"  # no -0.0
+        """Return ours minus the paper's; empty where one of them is missing."""
+        paper, ours = self.paper.get(row), self.ours.get(row)
+        return "" if paper is None or ours is None else f"{round(ours.value - paper, 1) + 0.0:+.1f}"  # no -0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """One of the three."""
+    """One of the three tables."""
 
     title: str
-    """A sentence on what is measured, how often, and how."""
     rows: tuple[str, ...]
-    """Names of methods."""
     columns: tuple[Column, ...]
-    """In the paper's order."""
 
 
-def three(found: Tables) -> list[Table]:
-    """Those of the paper's tables of which anything was to be measured."""
-    over = f"Percent recognised, {_splits(found.accuracy.values())}."
-    titles = {"yaleb": f"Table 1: Extended Yale B. {over}", "ar": f"Table 2: AR. {over}"}
-    result = []
-    for dataset, title in titles.items():
-        columns = tuple(_accuracy_column(cell, found) for cell in found.cells if cell.dataset == dataset)
+def build_tables(results: Results) -> list[Table]:
+    """Return the tables of the paper that have a measured column."""
+    tables = []
+    for title, dataset in (("Table 1: Extended Yale B", "yaleb"), ("Table 2: AR", "ar")):
+        columns = tuple(_accuracy_column(cell, results) for cell in results.cells if cell.dataset == dataset)
         if columns:
-            result.append(Table(title=title, rows=found.rows, columns=columns))
-    if found.seconds:
-        over = f"{_splits(found.seconds.values())}, one at a time, on one BLAS thread"
-        printed = {row: METHODS[row.partition("/")[0]].printed_seconds for row in found.seconds}
+            title = f"{title}. Percent recognised, {_splits(results.accuracy.values())}."
+            tables.append(Table(title=title, rows=results.rows, columns=columns))
+    if results.seconds:
+        paper = {row: published.SECONDS.get(row.partition("/")[0]) for row in results.seconds}
         column = Column(
             heading="seconds",
             name="seconds",
-            paper={row: seconds for row, seconds in printed.items() if seconds is not None},
-            ours=found.seconds,
-            timed=True,
+            paper={row: seconds for row, seconds in paper.items() if seconds is not None},
+            ours=results.seconds,
+            mark_best=False,  # some methods do not train
         )
-        title = f"Table 3: Training time in seconds, AR with sunglasses; {over}. The paper's: MATLAB, 2019, 55 x 40 pixels."
-        result.append(Table(title=title, rows=tuple(found.seconds), columns=(column,)))
-    return result
+        title = (
+            f"Table 3: Training time in seconds, AR with sunglasses; {_splits(results.seconds.values())}, one at a time, on "
+            "one BLAS thread. The paper's: MATLAB, 2019, 55 x 40 pixels."
+        )
+        tables.append(Table(title=title, rows=tuple(results.seconds), columns=(column,)))
+    return tables
 
 
-def _splits(figures: Iterable[Figure]) -> str:
-    most = max((figure.splits for figure in figures), default=0)
+def _splits(means: Iterable[Mean]) -> str:
+    most = max((mean.splits for mean in means), default=0)
     return "one random split" if most == 1 else f"mean and deviation over {most} random splits"
 
 
-def _accuracy_column(cell: Cell, found: Tables) -> Column:
+def _accuracy_column(cell: Cell, results: Results) -> Column:
+    paper = {row: published.ACCURACY.get(row, {}).get(cell.name) for row in results.rows}
     return Column(
         heading=f"{cell.per_class} each, 1/{cell.rate}" if cell.dataset == "yaleb" else cell.scenario,
         name=cell.name,
-        paper={row: METHODS[row].printed[cell.name] for row in found.rows if cell.name in METHODS[row].printed},
-        ours={row: figure for (row, name), figure in found.accuracy.items() if name == cell.name},
+        paper={row: percent for row, percent in paper.items() if percent is not None},
+        ours={row: mean for (row, name), mean in results.accuracy.items() if name == cell.name},
     )
 
 
@@ -98,78 +119,57 @@ def row_title(row: str) -> str:
     return METHODS[method].title + (f", {variant}" if variant else "")
 
 
-def findings(found: Tables) -> list[str]:
-    """What the tables are read for, in sentences."""
-    paper = [row for row in found.rows if METHODS[row].of_the_paper]
-    columns = [
-        {row: found.accuracy[row, c.name].mean for row in paper if (row, c.name) in found.accuracy} for c in found.cells
+def findings(results: Results) -> list[str]:
+    """Return the answers to the usual questions about the tables, as sentences."""
+    rows = [row for row in results.rows if row in published.METHODS_OF_THE_PAPER]
+    columns = [{row: results.accuracy.get((row, cell.name)) for row in rows} for cell in results.cells]
+    measured = [{row: mean.value for row, mean in column.items() if mean is not None} for column in columns]
+    compared = [values for values in measured if "lclrrdl" in values and len(values) > 1]
+    below = [
+        f"{row_title(row)} in {name} ({mean.value - published.ACCURACY[row][name]:+.1f})"
+        for (row, name), mean in results.accuracy.items()
+        if round(published.ACCURACY.get(row, {}).get(name, 0.0) - mean.value, 1) > WITHIN
     ]
-    compared = [means for means in columns if "lclrrdl" in means and len(means) > 1]
-    short = [
-        f"{row_title(row)} in {name} ({figure.mean - METHODS[row].printed[name]:+.1f})"
-        for (row, name), figure in found.accuracy.items()
-        if round(METHODS[row].printed.get(name, 0.0) - figure.mean, 1) > WITHIN
-    ]
-    sentences = [f"More than {WITHIN:g} points below the printed figure: {', '.join(short) or 'none'}."]
+    sentences = []
     if compared:
-        first = sum(means["lclrrdl"] == max(means.values()) for means in compared)
-        told = f"LCLRRDL comes first of the paper's methods that were measured in {first} of {len(compared)} columns."
-        sentences = [told, *sentences]
-    if found.untuned:
-        sentences.append(f"Measured with usual parameters, not tuned: {', '.join(map(row_title, found.untuned))}.")
-    if "lclrrdl" in found.seconds:
-        own = found.seconds["lclrrdl"].mean
-        slower = [row_title(row) for row, figure in found.seconds.items() if figure.mean > own]
-        sentences.append(f"Training takes longer than LCLRRDL's for {', '.join(slower) or 'none'}.")
+        first = sum(values["lclrrdl"] == max(values.values()) for values in compared)
+        sentences.append(f"LCLRRDL is first among the measured methods of the paper in {first} of {len(compared)} columns.")
+    sentences.append(f"More than {WITHIN:g} points below the published figure: {', '.join(below) or 'none'}.")
+    if results.untuned:
+        sentences.append(f"Measured with usual parameters, not tuned: {', '.join(map(row_title, results.untuned))}.")
+    if "lclrrdl" in results.seconds:
+        own = results.seconds["lclrrdl"].value
+        slower = [row_title(row) for row, mean in results.seconds.items() if mean.value > own]
+        sentences.append(f"Methods that train longer than LCLRRDL: {', '.join(slower) or 'none'}.")
     return sentences
 
 
-def markdown(found: Tables) -> str:
-    """Each place: paper → **ours** ± deviation (difference); the best of ours is bold."""
-    parts = ["Each place: the paper's figure → ours ± deviation (difference). The best of ours in a column is bold."]
-    for table in three(found):
-        parts += [f"### {table.title}", _markdown_table(table)]
-    return "\n\n".join([*parts, "\n".join(f"- {sentence}" for sentence in findings(found))]) + "\n"
+def markdown(results: Results) -> str:
+    """Return the tables and findings; an entry is: paper → **ours** ± deviation (difference)."""
+    parts = ["Each entry: the paper's figure → ours ± deviation (difference). The best of ours in a column is bold."]
+    for table in build_tables(results):
+        lines = [["", *(column.heading for column in table.columns)], ["---"] * (1 + len(table.columns))]
+        lines += [[row_title(row), *(_markdown_entry(row, column) for column in table.columns)] for row in table.rows]
+        parts += [f"### {table.title}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+    return "\n\n".join([*parts, "\n".join(f"- {sentence}" for sentence in findings(results))]) + "\n"
 
 
-def _markdown_table(table: Table) -> str:
-    lines = [["", *(column.heading for column in table.columns)], ["---"] * (1 + len(table.columns))]
-    for row in table.rows:
-        lines.append([row_title(row), *(_words(row, column) for column in table.columns)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _markdown_entry(row: str, column: Column) -> str:
+    paper, ours, difference = column.paper.get(row), column.ours.get(row), column.difference(row)
+    before = "" if paper is None else f"{paper:.1f} →"
+    if ours is None:
+        return before
+    value = f"**{ours.value:.1f}**" if ours.value == column.best else f"{ours.value:.1f}"
+    deviation = "" if ours.deviation is None else f" ± {ours.deviation:.1f}"
+    return f"{before} {value}{deviation}{f' ({difference})' if difference else ''}".strip()
 
 
-def _words(row: str, column: Column) -> str:
-    """One place, with the paper's figure, ours and the difference as far as they are known."""
-    paper, figure = column.paper.get(row), column.ours.get(row)
-    told = "" if paper is None else f"{paper:.1f} → "
-    if figure is None:
-        return told.strip()
-    mean = f"{figure.mean:.1f}"
-    if figure.mean == column.best:
-        mean = f"**{mean}**"
-    difference = column.difference(row)
-    spread = "" if figure.deviation is None else f" ± {figure.deviation:.1f}"
-    return f"{told}{mean}{spread}{f' ({difference})' if difference else ''}"
-
-
-def latex(found: Tables) -> str:
-    """Floats of plain LaTeX, to be put in any document by \\input; each row in two lines, ours above the paper's."""
-    return "\n".join(_latex_table(table) for table in three(found))
+def latex(results: Results) -> str:
+    """Return floats of plain LaTeX for \\input in any document; a row has two lines, ours above the paper's."""
+    return "\n".join(_latex_table(table) for table in build_tables(results))
 
 
 def _latex_table(table: Table) -> str:
-    def ours(row: str, column: Column) -> str:
-        figure = column.ours.get(row)
-        if figure is None:
-            return "--"
-        mean = rf"\mathbf{{{figure.mean:.1f}}}" if figure.mean == column.best else f"{figure.mean:.1f}"
-        return f"${mean}$" if figure.deviation is None else rf"${mean} \pm {figure.deviation:.1f}$"
-
-    def papers(row: str, column: Column) -> str:
-        paper, difference = column.paper.get(row), column.difference(row)
-        return "" if paper is None else f"{paper:.1f}" + (f" (${difference}$)" if difference else "")
-
     lines = [
         r"\begin{table}",
         rf"\caption{{{table.title.partition(': ')[2]} Above ours, below the paper's and the difference.}}",
@@ -180,81 +180,43 @@ def _latex_table(table: Table) -> str:
         r"\hline",
     ]
     for row in table.rows:
-        lines.append(" & ".join([row_title(row), *(ours(row, column) for column in table.columns)]) + r" \\")
-        if any(row in column.paper for column in table.columns):
-            lines.append(" & ".join(["", *(papers(row, column) for column in table.columns)]) + r" \\")
+        entries = [_latex_entry(row, column) for column in table.columns]
+        lines.append(" & ".join([row_title(row), *(ours for ours, _ in entries)]) + r" \\")
+        if any(paper for _, paper in entries):
+            lines.append(" & ".join(["", *(paper for _, paper in entries)]) + r" \\")
     return "\n".join([*lines, r"\hline", r"\end{tabular}", r"\end{table}"]) + "\n"
 
 
-def as_csv(found: Tables) -> str:
-    """One line for each place."""
+def _latex_entry(row: str, column: Column) -> tuple[str, str]:
+    """Return our figure, and the paper's with the difference."""
+    paper, mean, difference = column.paper.get(row), column.ours.get(row), column.difference(row)
+    below = "" if paper is None else f"{paper:.1f}" + (f" (${difference}$)" if difference else "")
+    if mean is None:
+        return "--", below
+    value = rf"\mathbf{{{mean.value:.1f}}}" if mean.value == column.best else f"{mean.value:.1f}"
+    return f"${value}$" if mean.deviation is None else rf"${value} \pm {mean.deviation:.1f}$", below
+
+
+def as_csv(results: Results) -> str:
+    """Return one line for each entry of the tables."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["table", "column", "method", "paper", "ours", "deviation", "difference", "splits"])
-    for table in three(found):
+    for table in build_tables(results):
         for column in table.columns:
             for row in table.rows:
-                paper, figure = column.paper.get(row), column.ours.get(row)
-                mean = "" if figure is None else f"{figure.mean:.3f}"
-                deviation = "" if figure is None or figure.deviation is None else f"{figure.deviation:.3f}"
+                paper, mean = column.paper.get(row), column.ours.get(row)
+                value = "" if mean is None else f"{mean.value:.3f}"
+                deviation = "" if mean is None or mean.deviation is None else f"{mean.deviation:.3f}"
                 about = [table.title.partition(":")[0], column.name, row, "" if paper is None else paper]
-                writer.writerow([*about, mean, deviation, column.difference(row), figure.splits if figure else ""])
+                writer.writerow([*about, value, deviation, column.difference(row), mean.splits if mean else ""])
     return text.getvalue()
 
 
-def picture(found: Tables) -> bytes:
-    """PNG: a panel for each column, a line for each method, the paper's figure as a ring and ours as a dot."""
-    import matplotlib  # slow to load
-    from matplotlib.figure import Figure as Drawing
-
-    from trainer.evaluation.figures import GREY
-
-    panels = [(table, column) for table in three(found) for column in table.columns]
-    below = [panel for panel in panels if panel[1].timed or panel[1].name.startswith("yaleb-32")]
-    bands = [band for band in ([panel for panel in panels if panel not in below], below) if band]
-    tall = 1.0 + 0.24 * max(len(table.rows) for table, _ in panels)
-    wide = 2.2 + 1.75 * max(len(band) for band in bands)
-    with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": GREY, "axes.spines.top": False, "axes.spines.right": False}):
-        drawing = Drawing(figsize=(wide, tall * len(bands) + 0.3), layout="constrained", dpi=150)
-        drawing.suptitle("The paper's figure (ring) and ours (dot, with its deviation)", fontsize=10)
-        for strip, band in zip(drawing.subfigures(len(bands), squeeze=False).flat, bands, strict=True):
-            widths = [1.6 if column.timed else 1.0 for _, column in band]
-            for i, (axes, (table, column)) in enumerate(
-                zip(strip.subplots(1, len(band), squeeze=False, width_ratios=widths).flat, band, strict=True)
-            ):
-                _panel(axes, table, column, named=i == 0 or column.timed)
-        buffer = io.BytesIO()
-        drawing.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def _panel(axes: Any, table: Table, column: Column, *, named: bool) -> None:
-    from trainer.evaluation.figures import BLUE, INK, ORANGE
-
-    for y, row in enumerate(table.rows):
-        paper, figure = column.paper.get(row), column.ours.get(row)
-        colour = ORANGE if METHODS[row.partition("/")[0]].title == "LCLRRDL" else BLUE
-        if paper is not None and figure is not None:
-            axes.plot([paper, figure.mean], [y, y], color=colour, linewidth=1.2, alpha=0.5, zorder=1)
-        if paper is not None:
-            axes.plot(paper, y, "o", markersize=6, markerfacecolor="white", markeredgecolor=INK, zorder=2)
-        if figure is not None:
-            axes.errorbar(figure.mean, y, xerr=figure.deviation, fmt="o", markersize=5, color=colour, zorder=3)
-    title = "training, seconds" if column.timed else f"{'Yale B' if column.name.startswith('yaleb') else 'AR'}, %"
-    axes.set_title(f"{title}\n{'AR, sunglasses' if column.timed else column.heading}", fontsize=9)
-    axes.set_ylim(len(table.rows) - 0.5, -0.5)
-    axes.set_yticks(range(len(table.rows)), [row_title(row) if named else "" for row in table.rows])
-    axes.grid(color="#e5e7eb")
-    axes.set_axisbelow(True)
-    if column.timed:
-        axes.set_xscale("log")
-
-
-def write(found: Tables, folder: Path, command: str) -> str:
-    """tables.md, .csv, .tex and .png in a folder; returns the first."""
-    page = f"    {command}\n\n{markdown(found)}"
-    parts = {"md": page.encode(), "csv": as_csv(found).encode(), "tex": f"% {command}\n{latex(found)}".encode()}
-    with writing(folder):
-        for ending, data in (parts | {"png": picture(found)}).items():
-            write_atomically(folder / f"tables.{ending}", data, mode=0o644)
+def write(results: Results, folder: Path, command: str) -> str:
+    """Write tables.md, .csv and .tex into a folder; return the text of the first."""
+    page = f"    {command}\n\n{markdown(results)}"
+    with write_errors_reported(folder):
+        for suffix, text in (("md", page), ("csv", as_csv(results)), ("tex", f"% {command}\n{latex(results)}")):
+            write_atomically(folder / f"tables.{suffix}", text.encode(), mode=0o644)
     return page
