@@ -39,7 +39,7 @@ Dataset = Literal["yaleb", "ar"]
 
 def reproduce(
     dataset: Annotated[Dataset, typer.Option(help="Extended Yale B or AR.")],
-    data: Annotated[Path, typer.Option(help="The data set as .npz: images and labels (docs/reproduce.md).")],
+    data: Annotated[Path, typer.Option(help="The data set as .npz: images and labels (docs/research/reproduce.md).")],
     method: MethodName = "lclrrdl",
     per_class: Annotated[int, typer.Option(min=1, help="Yale B: training images per person.")] = 8,
     rate: Annotated[int, typer.Option(help="Yale B: 2, 4 or 8 for 1/2, 1/4, 1/8.")] = 4,
@@ -97,7 +97,7 @@ def reproduce(
 
 
 def tables(
-    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz (docs/reproduce.md).")],
+    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz (docs/research/reproduce.md).")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder to write (results), or with --tune a file (tuned.toml).")
     ] = None,

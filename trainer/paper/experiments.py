@@ -97,7 +97,7 @@ def load_arrays(path: str | Path, cell: Cell) -> tuple[Array, Array]:
     if images.dtype != np.uint8 or images.shape[1:] != (spec.height, spec.width) or len(images) != len(labels):
         raise GalleryError(
             f"{path} does not hold {cell.dataset} as 8-bit images of {spec.height}x{spec.width} with one label each.",
-            "See docs/reproduce.md.",
+            "See docs/research/reproduce.md.",
         )
     return images, labels
 
@@ -143,7 +143,7 @@ def ar_split(labels: Array, scenario: str, rng: np.random.Generator) -> tuple[Ar
     for person in np.unique(labels):
         images = np.flatnonzero(labels == person)
         if len(images) != 26:
-            raise GalleryError(f"A person of AR has {len(images)} images, not 26.", "See docs/reproduce.md for their order.")
+            raise GalleryError(f"A person of AR has {len(images)} images, not 26.", "See docs/research/reproduce.md.")
         chosen, rest = list(range(7)), list(range(13, 20))
         for first in SCENARIOS[scenario]:
             pick = first + int(rng.integers(3))
