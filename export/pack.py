@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edge.errors import UsageError
-from edge.keys import write_pair
+from edge.keys import load_private_key, write_key_pair
 from edge.kit import format as kits
 from edge.kit import selftest
 from edge.kit.manifest import MAX_VERSION, Manifest, Thresholds
@@ -74,7 +74,7 @@ def bundle(
 
 def _selftest(graph: bytes, size: tuple[int, int]) -> dict[str, Any]:
     run = session(graph, kits.RECOGNIZER, pack=False).run
-    return selftest.answers(lambda crops: dict(zip(OUTPUTS, run(OUTPUTS, {"crops": crops}), strict=True)), size)
+    return selftest.compute_results(lambda crops: dict(zip(OUTPUTS, run(OUTPUTS, {"crops": crops}), strict=True)), size)
 
 
 def _license(model: Model) -> str:
@@ -102,12 +102,8 @@ def fingerprint(model: Model) -> str:
 def sign(manifest: bytes, private_key: bytes) -> bytes:
     """An Ed25519 signature (64 bytes) with a private key (PEM)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    try:
-        key = load_pem_private_key(private_key, password=None)
-    except (ValueError, TypeError):  # no key, or one behind a password
-        key = None
+    key = load_private_key(private_key)
     if not isinstance(key, Ed25519PrivateKey):
         raise UsageError("The key to sign with is no Ed25519 private key.", "Make one with `edge-export keygen`.")
     return key.sign(kits.signed_message(manifest))
@@ -117,4 +113,4 @@ def write_keys(path: Path) -> Path:
     """A new key pair: the private half at `path`, for the workstation alone, the public half beside it, for the devices."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    return write_pair(path, Ed25519PrivateKey.generate(), "kits may be signed with")
+    return write_key_pair(path, Ed25519PrivateKey.generate())

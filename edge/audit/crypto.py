@@ -1,7 +1,7 @@
-"""Sealing: what a device encrypts for somebody else and cannot read back itself. Needs the package cryptography.
+"""Seal pictures: encrypt them for a public key, so that the device cannot read them back. Needs the package cryptography.
 
-A box is a new X25519 public key (32 bytes) and the data under ChaCha20-Poly1305, with a key that HKDF-SHA256 derives from the
-shared secret and both public keys. Only the private half, which stays elsewhere, gives that secret again.
+A sealed box is a new X25519 public key (32 bytes) and the data encrypted with ChaCha20-Poly1305. HKDF-SHA256 derives the
+encryption key from the shared secret and both public keys. Only the holder of the private key can compute that secret.
 """
 
 from __future__ import annotations
@@ -9,77 +9,70 @@ from __future__ import annotations
 from pathlib import Path
 
 from edge.errors import SinkError, UsageError
-from edge.keys import write_pair
+from edge.keys import load_private_key, load_public_key, write_key_pair
 
 _PURPOSE = b"lclrr-edge sealed picture 1"
-_NONCE = bytes(12)  # each box has a key of its own, so the nonce need not differ
+_NONCE = bytes(12)  # each box has its own key, so the nonce can be constant
 
 
 def write_keys(path: Path) -> Path:
-    """A new key pair: the private half at `path`, to be kept away from the device, the public half beside it."""
-    _need()
+    """Write a new key pair: the private key to `path`, the public key beside it. Return the path of the public key."""
+    _require_cryptography()
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-    return write_pair(path, X25519PrivateKey.generate(), "pictures may be sealed for")
+    return write_key_pair(path, X25519PrivateKey.generate())
 
 
 class Seal:
-    """Seals for the holder of a private key, given its public half (PEM)."""
+    """Encrypts data for the holder of a private key, given its public half (PEM)."""
 
     def __init__(self, public_key: bytes) -> None:
-        _need()
+        _require_cryptography()
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-        try:
-            key = load_pem_public_key(public_key)
-        except ValueError:
-            key = None
+        key = load_public_key(public_key)
         if not isinstance(key, X25519PublicKey):
-            raise UsageError("The key for pictures is no X25519 public key.", "Use the .pub file of `edge audit keygen`.")
+            raise UsageError("The picture key is not an X25519 public key.", "Use the .pub file of `edge audit keygen`.")
         self._key = key
 
-    def __call__(self, data: bytes, about: bytes) -> bytes:
-        """A box with `data` that opens only together with `about`."""
+    def __call__(self, data: bytes, context: bytes) -> bytes:
+        """Return a box with `data`. It opens only together with the same `context`."""
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
         from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-        once = X25519PrivateKey.generate()
-        mine, theirs = once.public_key().public_bytes_raw(), self._key.public_bytes_raw()
-        return mine + ChaCha20Poly1305(_derived(once.exchange(self._key), mine + theirs)).encrypt(_NONCE, data, about)
+        ephemeral = X25519PrivateKey.generate()
+        sender, receiver = ephemeral.public_key().public_bytes_raw(), self._key.public_bytes_raw()
+        key = _derive_key(ephemeral.exchange(self._key), sender + receiver)
+        return sender + ChaCha20Poly1305(key).encrypt(_NONCE, data, context)
 
 
-def open_box(box: bytes, about: bytes, private_key: bytes) -> bytes:
-    """The data of a box."""
-    _need()
+def open_box(box: bytes, context: bytes, private_key: bytes) -> bytes:
+    """Decrypt a box."""
+    _require_cryptography()
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    try:
-        key = load_pem_private_key(private_key, password=None)
-    except (ValueError, TypeError):  # no key, or one behind a password
-        key = None
+    key = load_private_key(private_key)
     if not isinstance(key, X25519PrivateKey):
-        raise UsageError("The key is no X25519 private key.", "Use the file that `edge audit keygen` wrote.")
+        raise UsageError("The key is not an X25519 private key.", "Use the file that `edge audit keygen` wrote.")
     try:
-        theirs = box[:32]
-        shared = key.exchange(X25519PublicKey.from_public_bytes(theirs))
-        cipher = ChaCha20Poly1305(_derived(shared, theirs + key.public_key().public_bytes_raw()))
-        return cipher.decrypt(_NONCE, box[32:], about)
+        sender = box[:32]
+        shared = key.exchange(X25519PublicKey.from_public_bytes(sender))
+        cipher = ChaCha20Poly1305(_derive_key(shared, sender + key.public_key().public_bytes_raw()))
+        return cipher.decrypt(_NONCE, box[32:], context)
     except (InvalidTag, ValueError):
-        raise UsageError("The picture was sealed for another key, or was changed.", "Try the key of that time.") from None
+        raise UsageError("The picture was sealed for another key, or was changed.", "Use the key of that time.") from None
 
 
-def _derived(shared: bytes, salt: bytes) -> bytes:
+def _derive_key(shared: bytes, salt: bytes) -> bytes:
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     return HKDF(SHA256(), 32, salt, _PURPOSE).derive(shared)
 
 
-def _need() -> None:
+def _require_cryptography() -> None:
     try:
         import cryptography  # noqa: F401
     except ImportError:

@@ -14,9 +14,9 @@ from edge.cli import options
 from edge.errors import KitError
 from edge.files import read_bytes
 from edge.kit import selftest
-from edge.kit import store as kit_store
+from edge.kit.format import read_kit_bytes
 from edge.kit.manifest import Thresholds
-from edge.kit.store import Store
+from edge.kit.store import Store, kit_facts
 from edge.vision.recognize import Recognizer
 
 KitOption = Annotated[
@@ -46,8 +46,8 @@ def install(
 ) -> None:
     """Check a kit as the terminal does, and put it in place. A running terminal loads it within a few seconds."""
     store = _store(kit, settings)
-    installed = store.drop(kit_store.read(new))
-    console.print_json({"kit": str(store.dropped), **kit_store.facts(installed)})
+    installed = store.drop(read_kit_bytes(new))
+    console.print_json({"kit": str(store.dropped), **kit_facts(installed)})
     console.say("The kit is in place. A running terminal loads it within a few seconds; see `edge kit status`.")
 
 
@@ -70,5 +70,5 @@ def _store(kit: Path | None, settings: Path | None) -> Store[Recognizer]:
     if folder is None:
         raise KitError("This machine has no kit store.", "Name a folder in the settings: [kit] store.")
     key = None if chosen.public_key is None else read_bytes(chosen.public_key)
-    load = lambda opened: selftest.ready(Recognizer(opened, min_face=chosen.min_face))  # noqa: E731
+    load = lambda opened: selftest.check_with_detector(Recognizer(opened, min_face=chosen.min_face))  # noqa: E731
     return Store(folder, kit or chosen.path or paths.KIT, load, public_key=key, series=chosen.series)

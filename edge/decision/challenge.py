@@ -1,4 +1,4 @@
-"""The liveness challenge: the visitor is asked to turn the head, or to nod. docs/guide/liveness.md lists what it does not stop.
+"""The liveness challenge asks the visitor to turn the head or to nod. docs/guide/liveness.md lists what it does not stop.
 
 Also the rule that says from several frames whether a face looks like a picture. edge/vision/liveness.py measures the frames.
 """

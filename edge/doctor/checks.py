@@ -111,7 +111,7 @@ def check_kit(path: Path, public_key: bytes | None = None, threads: int = 1) -> 
     manifest = kit.manifest
     series = f" of series {manifest.series}" if manifest.series else ""
     size = f"{len(manifest.labels)} people, {kit.length / 1e6:.1f} MB, {manifest.precision}"
-    yield Check("kit", "ok", f"{path}: version {manifest.kit_version}{series}, {size}, {kit.sha256[:12]}")
+    yield Check("kit", "ok", f"{path}: version {manifest.kit_version}{series}, {size}, {kit.id}")
     if kit.signature == "valid":
         yield Check("signature", "ok", "valid")
     elif kit.signature == "unchecked":

@@ -26,13 +26,13 @@ from typing import Any, Generic, TextIO, TypeVar
 
 from edge.decision.door import Decision
 from edge.errors import ParameterError, UsageError
+from edge.kit.format import kit_id
 from edge.text import printable, strict_json
 
 SCHEMA = 1
 MAX_SECONDS = 600.0
 """What a command for a grant may be given: no door is held open for longer, and no service kept from its end."""
 TEND_SECONDS = 60.0
-KIT_DIGITS = 12
 """A kit is told from others by the first digits of its SHA-256."""
 
 log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ def _envelope(kind: str, now: float, utc: datetime, camera: str, kit_sha256: str
         "utc": utc_text(utc),
         "monotonic": _number(now),
         "camera": camera,
-        "kit": kit_sha256[:KIT_DIGITS],
+        "kit": kit_id(kit_sha256),
     }
 
 

@@ -1,17 +1,19 @@
-"""The kit: everything a terminal needs in one file, checked before it is used.
+"""The kit file format: read, check, and write the one file that a device runs.
 
-A kit is a zip whose parts are stored, not compressed, and which has exactly one spelling: `pack` writes it, and `parse`
-accepts nothing that `pack` would have written otherwise. So each byte of the file counts, headers too, and a changed one is
-noticed: in a part by its SHA-256 in the manifest, in the manifest by its checksum in the zip, anywhere else by comparison.
-Against a forger, who can recompute all of these, only a signature helps: it covers the manifest, and so every part.
+A kit is a zip file whose parts are stored uncompressed. Its bytes are canonical: `parse` accepts only the exact bytes that
+`pack` writes. So every changed byte is detected: in a part by its SHA-256 in the manifest, in the manifest by its zip
+checksum, elsewhere by comparison. An attacker can recompute all of these. Only a signature protects against that: it covers
+the manifest, and with it every part.
 
-Nothing is unpacked to disk, no name from inside the file is used as a path, and numpy and onnxruntime are all that is needed
-(plus cryptography where a signature is required).
+Nothing is unpacked to disk, and no name from inside the file is used as a path. The zip code is our own because the bytes
+must not depend on the version of Python's zipfile.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 import struct
 import zlib
 from collections.abc import Mapping
@@ -27,16 +29,19 @@ from edge.errors import (
     KitUnsignedError,
     SignatureUnavailableError,
 )
-from edge.kit import guard as onnx_guard
+from edge.keys import load_public_key
+from edge.kit import guard
 from edge.kit.manifest import Manifest
 
 MANIFEST, RECOGNIZER, DETECTOR = "manifest.json", "recognizer.onnx", "detector.onnx"
 LICENSE, DETECTOR_LICENSE, SIGNATURE = "LICENSE.txt", "LICENSE-detector.txt", "signature.ed25519"
 PARTS = (MANIFEST, RECOGNIZER, DETECTOR, LICENSE, DETECTOR_LICENSE, SIGNATURE)  # in this order
 MAX_BYTES = 64 << 20
+ID_LENGTH = 12
 
 _COPY_AGAIN = "Copy the kit again, or build it again."
-_SIGNED_FOR = b"lclrr-edge kit, format 1\n"  # so that the key's signatures mean nothing elsewhere
+_USE_BUILT_FILE = "Use a file that `edge-export build` wrote."
+_SIGNATURE_PREFIX = b"lclrr-edge kit, format 1\n"  # a signature for another purpose is not valid for a kit
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
@@ -47,7 +52,7 @@ _ZIP_VERSION, _UNIX, _FIRST_DAY, _PRIVATE_FILE = 10, 3 << 8, (1 << 5) | 1, 0o100
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Kit:
-    """A kit whose every check has passed."""
+    """A kit that passed all checks of the file format."""
 
     manifest: Manifest
     recognizer: bytes
@@ -62,25 +67,42 @@ class Kit:
     length: int
     """Of the whole file, in bytes."""
 
+    @property
+    def id(self) -> str:
+        return kit_id(self.sha256)
+
+
+def kit_id(sha256: str) -> str:
+    """Return the short form of a kit's SHA-256 that events and messages show."""
+    return sha256[:ID_LENGTH]
+
 
 def read(path: str | Path, public_key: bytes | None = None) -> Kit:
-    """The kit at `path`. With a `public_key` (PEM) it must be signed with that key."""
+    """Read the kit at `path`. With a `public_key` (PEM), the kit must be signed with that key."""
+    return parse(read_kit_bytes(path), public_key)
+
+
+def read_kit_bytes(path: str | Path) -> bytes:
+    """Read a file that may be a kit, up to one byte more than the maximum size."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        # O_NONBLOCK: opening or reading a pipe must not block.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise KitError(f"{path} cannot be opened (not a file).", "Check the path.")
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise KitError(f"{path} cannot be opened ({error.strerror or error}).", "Check the path.") from None
-    return parse(data, public_key)
 
 
 def parse(data: bytes, public_key: bytes | None = None) -> Kit:
-    """The kit in these bytes."""
+    """Check the bytes of a kit and return its contents."""
     parts = unpack(data)
     manifest = Manifest.from_bytes(parts[MANIFEST])
-    if pack(parts) != data:
-        if pack(parts).startswith(data):
-            raise KitTruncatedError("The kit's end is missing.", _COPY_AGAIN)
-        raise KitDamagedError("The kit is damaged: it is not as it was written.", _COPY_AGAIN)
+    packed = pack(parts)
+    if packed != data:
+        if packed.startswith(data):
+            raise KitTruncatedError("The end of the kit is missing.", _COPY_AGAIN)
+        raise KitDamagedError("The kit is damaged: its bytes were changed after it was built.", _COPY_AGAIN)
     signature = parts.pop(SIGNATURE, None)
     if public_key is not None:
         if signature is None:
@@ -89,15 +111,15 @@ def parse(data: bytes, public_key: bytes | None = None) -> Kit:
     found = {name: hashlib.sha256(part).hexdigest() for name, part in parts.items() if name != MANIFEST}
     if found != manifest.parts:
         wrong = sorted(name for name in found.keys() | manifest.parts.keys() if found.get(name) != manifest.parts.get(name))
-        raise KitDamagedError(f"The kit's {wrong[0][:40]} is not the one that its manifest names.", _COPY_AGAIN)
+        raise KitDamagedError(f"{wrong[0][:40]} in the kit does not match the manifest.", _COPY_AGAIN)
     if RECOGNIZER not in parts:
-        raise KitError("The kit holds no recogniser.", "Build it again.")
-    embeds = manifest.features.get("kind") == "onnx"
-    operators = onnx_guard.RECOGNIZER_OPERATORS | (onnx_guard.BACKBONE_OPERATORS if embeds else frozenset())
-    onnx_guard.check(parts[RECOGNIZER], operators, RECOGNIZER)
+        raise KitError("The kit contains no recognizer.", "Build it again.")
+    has_network = manifest.features.get("kind") == "onnx"
+    operators = guard.RECOGNIZER_OPERATORS | (guard.NETWORK_OPERATORS if has_network else frozenset())
+    guard.check(parts[RECOGNIZER], operators, RECOGNIZER)
     detector = parts.get(DETECTOR)
     if detector is not None:
-        onnx_guard.check(detector, onnx_guard.DETECTOR_OPERATORS, DETECTOR)
+        guard.check(detector, guard.DETECTOR_OPERATORS, DETECTOR)
     return Kit(
         manifest=manifest,
         recognizer=parts[RECOGNIZER],
@@ -110,14 +132,14 @@ def parse(data: bytes, public_key: bytes | None = None) -> Kit:
 
 
 def pack(parts: Mapping[str, bytes]) -> bytes:
-    """The one zip file that holds these parts: stored, in the order of PARTS, dated 1980, readable by the owner alone."""
+    """Write the canonical zip file of these parts: stored, in the order of PARTS, dated 1980, mode 0600."""
     directory = b""
     names = [name for name in PARTS if name in parts]
     chunks: list[bytes] = []
     offset = 0
     for name in names:
         part, label = parts[name], name.encode()
-        # flags, method, time, date, checksum, stored and true length, lengths of name and extra field
+        # flags, method, time, date, checksum, stored and real length, length of the name and of the extra field
         common = (0, 0, 0, _FIRST_DAY, zlib.crc32(part), len(part), len(part), len(label), 0)
         local = _LOCAL.pack(_LOCAL_MARK, _ZIP_VERSION, *common) + label
         directory += _CENTRAL.pack(_CENTRAL_MARK, _UNIX | _ZIP_VERSION, _ZIP_VERSION, *common, 0, 0, 0, _PRIVATE_FILE, offset)
@@ -129,62 +151,58 @@ def pack(parts: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, bytes]:
-    """The parts of a kit by name, as they lie in the file one after the other; its spelling is not judged yet."""
+    """Return the parts of a kit by name. The central directory is not checked here: `parse` compares all bytes."""
     if len(data) > MAX_BYTES:
-        raise KitSizeError(f"The kit is larger than {MAX_BYTES >> 20} MB.", "Use a file that `edge-export build` wrote.")
+        raise KitSizeError(f"The kit is larger than {MAX_BYTES >> 20} MB.", _USE_BUILT_FILE)
     if not (data.startswith(_LOCAL_MARK) or (data and _LOCAL_MARK.startswith(data))):
-        raise KitError("This file is not a kit.", "Use a file that `edge-export build` wrote.")
-    cut_short = KitTruncatedError("The kit's end is missing.", _COPY_AGAIN)
+        raise KitError("This file is not a kit.", _USE_BUILT_FILE)
+    truncated = KitTruncatedError("The end of the kit is missing.", _COPY_AGAIN)
     parts: dict[str, bytes] = {}
-    at = 0
-    while data.startswith(_LOCAL_MARK, at):
-        if at + _LOCAL.size > len(data):
-            raise cut_short
-        _, _, _, method, _, _, _, stored, length, name_length, extra_length = _LOCAL.unpack_from(data, at)
+    position = 0
+    while data.startswith(_LOCAL_MARK, position):
+        if position + _LOCAL.size > len(data):
+            raise truncated
+        _, _, _, method, _, _, _, stored, length, name_length, extra_length = _LOCAL.unpack_from(data, position)
         if method != 0 or stored != length:
-            raise KitSizeError(f"The kit is compressed, and would unpack to {length} bytes or more.", _COPY_AGAIN)
-        start = at + _LOCAL.size + name_length + extra_length
-        name = data[at + _LOCAL.size : start].decode("ascii", "replace")
-        at = start + length
-        if at > len(data):
-            raise cut_short
+            raise KitSizeError(f"The kit is compressed and would unpack to {length} bytes or more.", _COPY_AGAIN)
+        start = position + _LOCAL.size + name_length + extra_length
+        name = data[position + _LOCAL.size : start].decode("ascii", "replace")
+        position = start + length
+        if position > len(data):
+            raise truncated
         if name in parts:
-            raise KitDamagedError("The kit holds a part twice.", _COPY_AGAIN)
-        parts[name] = data[start:at]
-    if len(data) - at < _END.size:
-        raise cut_short
+            raise KitDamagedError("The kit contains a part twice.", _COPY_AGAIN)
+        parts[name] = data[start:position]
+    if len(data) - position < _END.size:
+        raise truncated
     if MANIFEST not in parts:
-        raise KitError("This file is not a kit.", "Use a file that `edge-export build` wrote.")
+        raise KitError("This file is not a kit.", _USE_BUILT_FILE)
     return parts
 
 
 def check_signature(manifest: bytes, signature: bytes, public_key: bytes) -> None:
-    """Refuse unless `signature` was made over `manifest` with the private half of `public_key` (PEM)."""
+    """Raise an error unless `signature` was made over `manifest` with the private half of `public_key` (PEM)."""
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key
     except ImportError:
         raise SignatureUnavailableError(
-            "The kit's signature cannot be checked: the package cryptography is missing.", "Install lclrr-edge[signed]."
+            "The signature of the kit cannot be checked: the package cryptography is missing.", "Install lclrr-edge[signed]."
         ) from None
-    try:
-        key = load_pem_public_key(public_key)
-    except ValueError:
-        key = None
+    key = load_public_key(public_key)
     if not isinstance(key, Ed25519PublicKey):
         raise KitSignatureError(
-            "The key that the kit's signature is to be checked with is no Ed25519 public key.",
+            "The key for checking signatures is not an Ed25519 public key.",
             "Use the .pub file that `edge-export keygen` wrote.",
         )
     try:
         key.verify(signature, signed_message(manifest))
     except InvalidSignature:
         raise KitSignatureError(
-            "The kit is signed with another key, or was changed after it was signed.", "Do not use it: ask who built it."
+            "The kit is signed with another key, or was changed after signing.", "Do not use it. Ask the person who built it."
         ) from None
 
 
 def signed_message(manifest: bytes) -> bytes:
-    """What a signature covers."""
-    return _SIGNED_FOR + manifest
+    """Return the bytes that a signature covers."""
+    return _SIGNATURE_PREFIX + manifest

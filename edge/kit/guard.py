@@ -1,8 +1,8 @@
-"""May this ONNX file be handed to the runtime? Decided on its bytes, without the onnx package.
+"""Check an ONNX graph before the runtime loads it. Works on the bytes, without the onnx package.
 
-A graph of a kit is a flat list of standard operators with its weights inside the file. Whatever else the format allows is
-refused: operators that are not listed, foreign operator sets, functions, subgraphs, sparse and external tensors, and every
-field that is not named below. The walk visits each occurrence of a field, because a parser merges repeated ones.
+A graph of a kit is a flat list of standard operators with its weights inside the file. All else that the format allows is
+rejected: unlisted operators, other operator sets, functions, subgraphs, sparse and external tensors, and every field that
+is not listed below. The check visits each occurrence of a field, because a parser merges repeated fields.
 """
 
 from __future__ import annotations
@@ -11,37 +11,12 @@ from collections.abc import Iterator
 
 from edge.errors import KitUnsafeError
 
-RECOGNIZER_OPERATORS = frozenset(
-    [
-        "Add",
-        "AveragePool",
-        "Cast",
-        "Clip",
-        "Concat",
-        "Conv",
-        "Div",
-        "Gather",
-        "Gemm",
-        "Greater",
-        "MatMul",
-        "Max",
-        "Mean",
-        "Mul",
-        "Pad",
-        "ReduceL2",
-        "ReduceMax",
-        "ReduceMin",
-        "ReduceSum",
-        "Relu",
-        "Reshape",
-        "Sqrt",
-        "Sub",
-        "TopK",
-        "Transpose",
-    ]
-)
-# What an embedding model in front of the recogniser may use beside those: SFace, MobileFaceNet, the ResNets of ArcFace.
-BACKBONE_OPERATORS = frozenset(["BatchNormalization", "Flatten", "GlobalAveragePool", "MaxPool", "PRelu", "Sigmoid"])
+RECOGNIZER_OPERATORS = frozenset([
+    "Add", "AveragePool", "Cast", "Clip", "Concat", "Conv", "Div", "Gather", "Gemm", "Greater", "MatMul", "Max", "Mean", "Mul",
+    "Pad", "ReduceL2", "ReduceMax", "ReduceMin", "ReduceSum", "Relu", "Reshape", "Sqrt", "Sub", "TopK", "Transpose",
+])  # fmt: skip
+# More operators for a network (SFace, MobileFaceNet, the ResNets of ArcFace) in front of the recognizer.
+NETWORK_OPERATORS = frozenset(["BatchNormalization", "Flatten", "GlobalAveragePool", "MaxPool", "PRelu", "Sigmoid"])
 DETECTOR_OPERATORS = frozenset(["Add", "Conv", "MaxPool", "Relu", "Reshape", "Resize", "Sigmoid", "Transpose"])
 MAX_OPSET = 17
 MAX_IR_VERSION = 8
@@ -49,10 +24,10 @@ MAX_IR_VERSION = 8
 # Wire types of protobuf.
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _NUMBER, _TEXT = (_VARINT,), (_BYTES,)
-_NUMBERS, _FLOATS = (_VARINT, _BYTES), (_FIXED32, _BYTES)  # repeated ones come one by one or packed
+_NUMBERS, _FLOATS = (_VARINT, _BYTES), (_FIXED32, _BYTES)  # repeated numbers come one by one or packed
 
-# message -> field number -> the wire types it may have, and the message it holds or the rule it must obey.
-_SCHEMA: dict[str, dict[int, tuple[tuple[int, ...], str]]] = {
+# message -> field number -> (allowed wire types, the message inside or the rule to check).
+_MESSAGES: dict[str, dict[int, tuple[tuple[int, ...], str]]] = {
     "model": {
         1: (_NUMBER, "ir_version"),
         **dict.fromkeys((2, 3, 4, 6), (_TEXT, "")),  # producer, its version, domain, doc
@@ -91,44 +66,45 @@ _SCHEMA: dict[str, dict[int, tuple[tuple[int, ...], str]]] = {
         **dict.fromkeys((8, 9, 12), (_TEXT, "")),  # name, raw data, doc
     },
 }
-# Fields that an honest exporter might write, so that the refusal says more than a number.
-_REFUSED = {
-    ("tensor", 13): "keeps data outside the file",
-    ("tensor", 14): "keeps data outside the file",
-    ("attribute", 6): "holds a subgraph",
-    ("attribute", 11): "holds a subgraph",
-    ("model", 20): "holds training information",
+# Fields that a normal exporter may write: their errors say more than a number.
+_REJECTED_FIELDS = {
+    ("tensor", 13): "stores data outside the file",
+    ("tensor", 14): "stores data outside the file",
+    ("attribute", 6): "contains a subgraph",
+    ("attribute", 11): "contains a subgraph",
+    ("model", 20): "contains training information",
     ("model", 25): "defines functions",
-    ("graph", 15): "holds sparse tensors",
+    ("graph", 15): "contains sparse tensors",
 }
 
 
 def check(data: bytes, operators: frozenset[str], name: str) -> None:
-    """Refuse `data`, the ONNX file called `name`, unless every field in it is expected and every operator listed."""
-    if data[4:8] == b"ORTM":  # the runtime would take it for its own format, whatever else it is
+    """Raise KitUnsafeError if the ONNX file `data`, called `name` in messages, has an unexpected field or operator."""
+    if data[4:8] == b"ORTM":  # the runtime would read the file in its own format
         raise _unsafe(name, "is not in the ONNX format")
     try:
-        seen = _walk(memoryview(data), "model", operators, name)
-    except (IndexError, ValueError, UnicodeDecodeError):
-        raise _unsafe(name, "is not a readable ONNX file") from None
+        seen = _check_message(memoryview(data), "model", operators, name)
+    except (IndexError, ValueError):
+        raise _unsafe(name, "is not a valid ONNX file") from None
     if not seen >= {"ir_version", "operator set", "graph", "node"}:
-        raise _unsafe(name, "lacks a part of its graph")
+        raise _unsafe(name, "is incomplete")
 
 
-def _walk(data: memoryview, message: str, operators: frozenset[str], name: str) -> set[str]:
+def _check_message(data: memoryview, message: str, operators: frozenset[str], name: str) -> set[str]:
+    """Check a message and the messages inside it. Return the rules of all fields that occur."""
     seen = set()
-    for number, wire, value in _fields(data):
-        if (message, number) in _REFUSED:
-            raise _unsafe(name, _REFUSED[message, number])
-        wires, rule = _SCHEMA[message].get(number, ((), ""))
-        if wire not in wires:
+    for number, wire_type, value in _fields(data):
+        if (message, number) in _REJECTED_FIELDS:
+            raise _unsafe(name, _REJECTED_FIELDS[message, number])
+        wire_types, rule = _MESSAGES[message].get(number, ((), ""))
+        if wire_type not in wire_types:
             raise _unsafe(name, f"has an unexpected field ({message} {number})")
         seen.add(rule)
         if isinstance(value, int):
             if (rule == "opset" and value > MAX_OPSET) or (rule == "ir_version" and value > MAX_IR_VERSION):
                 raise _unsafe(name, f"needs {rule} {value}")
-        elif rule in _SCHEMA:
-            seen |= _walk(value, rule, operators, name)
+        elif rule in _MESSAGES:
+            seen |= _check_message(value, rule, operators, name)
         elif rule == "operator" and (operator := str(value, "utf-8")) not in operators:
             raise _unsafe(name, f"uses the operator {operator[:40]!r}, which is not listed")
         elif rule == "domain" and bytes(value) not in (b"", b"ai.onnx"):
@@ -137,36 +113,37 @@ def _walk(data: memoryview, message: str, operators: frozenset[str], name: str) 
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
-    """(field number, wire type, value) of a message; numbers of fixed width are passed over, as no rule looks at them."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at, longest=5)
-        number, wire = tag >> 3, tag & 7
+    """Yield (field number, wire type, value) of a message. Values of fixed width are raw bytes: no rule reads them."""
+    position = 0
+    while position < len(data):
+        tag, position = _varint(data, position, max_bytes=5)
+        number, wire_type = tag >> 3, tag & 7
         if number == 0 or tag >= 1 << 32:
             raise ValueError
-        if wire == _VARINT:
-            value, at = _varint(data, at, longest=10)
-            yield number, wire, value
+        if wire_type == _VARINT:
+            value, position = _varint(data, position, max_bytes=10)
+            yield number, wire_type, value
             continue
-        if wire == _BYTES:
-            length, at = _varint(data, at, longest=5)
+        if wire_type == _BYTES:
+            length, position = _varint(data, position, max_bytes=5)
         else:
-            length = {_FIXED32: 4, _FIXED64: 8}.get(wire, len(data) + 1)  # groups: refused
-        if at + length > len(data):
+            length = {_FIXED32: 4, _FIXED64: 8}.get(wire_type, len(data) + 1)  # groups are rejected
+        if position + length > len(data):
             raise ValueError
-        yield number, wire, data[at : at + length]
-        at += length
+        yield number, wire_type, data[position : position + length]
+        position += length
 
 
-def _varint(data: memoryview, at: int, *, longest: int) -> tuple[int, int]:
+def _varint(data: memoryview, position: int, *, max_bytes: int) -> tuple[int, int]:
+    """Return a number of 7 bits per byte, and the position after it."""
     value = 0
-    for i in range(longest):
-        byte = data[at + i]
+    for i in range(max_bytes):
+        byte = data[position + i]
         value |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
-            return value, at + i + 1
+            return value, position + i + 1
     raise ValueError
 
 
-def _unsafe(name: str, what: str) -> KitUnsafeError:
-    return KitUnsafeError(f"{name} {what}, and is not run.", "Use a kit that `edge-export build` wrote.")
+def _unsafe(name: str, problem: str) -> KitUnsafeError:
+    return KitUnsafeError(f"{name} {problem}. It is not run.", "Use a kit that `edge-export build` wrote.")

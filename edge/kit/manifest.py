@@ -1,4 +1,4 @@
-"""What a kit says of itself: `manifest.json`, one canonical spelling, checked field by field. The device guesses nothing."""
+"""The manifest of a kit (`manifest.json`): canonical JSON, checked field by field. The device assumes no defaults."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ NO_ALIGNMENT, ALIGNMENT, ARCFACE_ALIGNMENT = ALIGNMENTS = "none", "five-points-1
 
 FORMAT = 1
 KIND = "lclrr-edge kit"
-MAX_VERSION = 2**53 - 1  # what every reader of JSON can hold
+MAX_VERSION = 2**53 - 1  # the largest integer that every JSON reader can store
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """A face is given a name only if both hold."""
+    """Limits that a face must meet to get a label."""
 
     confidence: float
-    """At least this: the top score over the norm of all scores."""
+    """At least this confidence."""
     residual: float
-    """At most this: the part of the face that the dictionary cannot explain."""
+    """At most this residual: the part of the face that the dictionary cannot explain."""
     provisional: bool
-    """Whether they were set without having seen strangers: by what is no face at all."""
+    """Whether the thresholds were set without photos of strangers, from images that are not faces."""
     fpir: float = 1.0
-    """The share of strangers' faces that may be given a name, as far as it can be promised."""
+    """Upper limit of the share of strangers' photos that get a label (false positive identification rate)."""
     fpir_low: float = 0.0
-    """The share that was measured lies, at 95 %, between this..."""
+    """Lower end of the 95 % confidence interval of the measured share."""
     fpir_high: float = 1.0
-    """...and this."""
+    """Upper end of that interval."""
     strangers: int = 0
-    """Photos of strangers that it was measured on."""
+    """Number of strangers' photos that it was measured on."""
 
     @property
     def sentence(self) -> str:
-        """For people: what a name takes, and how many strangers reach it."""
-        takes = f"A name takes a confidence of {self.confidence:g}"
+        """Describe for people the confidence that a match needs and how many strangers reach it."""
         if self.confidence > 1:
-            return f"{takes}, which no face has: strangers look as sure as the people of this kit, so nobody is let in."
+            return "No confidence separates strangers from the enrolled people. Every visit is denied."
+        match = f"A match needs a confidence of at least {self.confidence:g}."
         if self.provisional:
-            return f"{takes}, which was set without having seen strangers: how many reach it is not known."
+            return f"{match} This threshold was set without photos of strangers: the false match rate is unknown."
         return (
-            f"{takes}; of strangers' photos at most {100 * self.fpir:.3g} % reach it, as far as {self.strangers} of them tell "
-            f"(95 % interval {100 * self.fpir_low:.2g} to {100 * self.fpir_high:.2g} %)."
+            f"{match} At most {100 * self.fpir:.3g} % of strangers' photos reach it (measured on {self.strangers} photos; "
+            f"95 % interval {100 * self.fpir_low:.2g} to {100 * self.fpir_high:.2g} %)."
         )
 
 
@@ -55,32 +55,32 @@ class Manifest:
     """The contents of manifest.json."""
 
     labels: tuple[str, ...]
-    """The people, in the order of the scores."""
+    """The enrolled people, in the order of the scores."""
     crop: Mapping[str, int]
     """height and width of a crop, in pixels."""
     alignment: str
-    """How crops are made: none (the photos were cropped), or by which five points (edge.vision.preprocess.PLACES)."""
+    """How crops are aligned: one of ALIGNMENTS. none: the training photos were already cropped."""
     features: Mapping[str, Any]
-    """The FeatureSpec that the graph computes, or what is known of the embedding model inside it (kind onnx)."""
+    """The FeatureSpec that the graph computes, or the description of the network inside it (kind onnx)."""
     coding: Mapping[str, Any]
     """How the graph codes a face: kind, lam, iterations, penalty."""
     precision: str
-    """fp32, fp16 or int8: how the weights are stored."""
+    """How the weights are stored: fp32, fp16 or int8."""
     thresholds: Thresholds
     model: Mapping[str, Any]
     """Fingerprints of the model and of its training photos."""
     calibration: Mapping[str, Any]
-    """How the number of iterations was chosen, and what the precision cost."""
+    """How the number of iterations was chosen, and the accuracy lost by the precision."""
     versions: Mapping[str, str]
-    """Of the software that made the kit."""
+    """Versions of the software that built the kit."""
     parts: Mapping[str, str]
     """SHA-256 of every other part."""
     kit_version: int
-    """A kit replaces those of lower versions only."""
+    """A kit can replace only kits of lower versions."""
     series: str
-    """The doors that it is for; a kit replaces those of its own series only."""
+    """The group of doors that the kit is for. A kit can replace only kits of its own series."""
     selftest: Mapping[str, Any]
-    """What the graph answers to made-up crops (edge.kit.selftest)."""
+    """The expected results of the self-test (edge.kit.selftest)."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -88,39 +88,39 @@ class Manifest:
         return self.crop["height"], self.crop["width"]
 
     def to_bytes(self) -> bytes:
-        return _spell({"kind": KIND, "format": FORMAT, **asdict(self)})
+        return canonical_json({"kind": KIND, "format": FORMAT, **asdict(self)})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
         try:
             contents = json.loads(data)
         except (ValueError, RecursionError):
-            raise KitDamagedError("The kit's manifest is not readable.", "Copy the kit again.") from None
+            raise KitDamagedError("The manifest of the kit is not valid JSON.", "Copy the kit again.") from None
         if not isinstance(contents, dict) or contents.get("kind") != KIND:
             raise KitError("This file is not a kit.", "Use a file that `edge-export build` wrote.")
         if (other := contents.get("format")) != FORMAT:
             raise KitVersionError(
-                f"The kit has format {other if type(other) is int else '?'}, and this version reads {FORMAT}.",
+                f"The kit has format {other if type(other) is int else '?'}; this version reads format {FORMAT}.",
                 "Build the kit again, or install the matching version of lclrr-edge.",
             )
         try:
-            unchanged = _spell(contents) == data  # also refuses keys that occur twice
-        except (ValueError, RecursionError):  # NaN, broken Unicode; writing is less patient with depth than reading
+            unchanged = canonical_json(contents) == data  # also rejects duplicate keys
+        except (ValueError, RecursionError):  # NaN, broken Unicode; writing allows less depth than reading
             unchanged = False
         if not unchanged:
-            raise KitDamagedError("The kit's manifest was changed.", "Copy the kit again.")
+            raise KitDamagedError("The manifest of the kit was changed.", "Copy the kit again.")
         try:
             thresholds = Thresholds(**contents["thresholds"])
             values = {field.name: contents[field.name] for field in fields(cls)}
             manifest = cls(**values | {"labels": tuple(contents["labels"]), "thresholds": thresholds})
-            sound = manifest._is_sound()
+            valid = manifest._is_valid()
         except (KeyError, TypeError):
-            sound = False
-        if not sound:
-            raise KitError("The kit's manifest makes no sense.", "Build the kit again.")
+            valid = False
+        if not valid:
+            raise KitError("The manifest of the kit has an invalid field.", "Build the kit again.")
         return manifest
 
-    def _is_sound(self) -> bool:
+    def _is_valid(self) -> bool:
         limits = (self.thresholds.confidence, self.thresholds.residual)
         rates = (self.thresholds.fpir, self.thresholds.fpir_low, self.thresholds.fpir_high)
         return (
@@ -147,6 +147,7 @@ class Manifest:
         )
 
 
-def _spell(contents: dict[str, Any]) -> bytes:
+def canonical_json(contents: Mapping[str, Any]) -> bytes:
+    """Return the one JSON form in which a manifest is written."""
     text = json.dumps(contents, sort_keys=True, ensure_ascii=False, indent=1, allow_nan=False)
     return f"{text}\n".encode()

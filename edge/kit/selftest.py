@@ -1,7 +1,7 @@
-"""Does a kit compute here what it computed where it was built? Made-up crops, the same everywhere, and the answers it carries.
+"""The self-test: a kit computes on the device the results that it carries, on synthetic crops.
 
-The crops come from whole numbers alone, so that no version of any package changes a pixel, and show nobody: a kit carries no
-picture for this. The answers may differ in the last bits between machines, and not by more.
+The crops are computed with integers only, so no version of any package changes a pixel. They show no person, and a kit
+carries no picture for them. Results may differ between machines in the last bits, not more.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from edge.vision.recognize import Recognizer
 CROPS = 4
 DIGITS = 6
 TOLERANCE = 1e-3
-"""Machines differ by some 1e-6; a broken product of matrices, or other weights, by far more."""
-FRAME = (480, 640, 3)
+"""Machines differ by about 1e-6. A faulty matrix product or other weights differ by far more."""
+FRAME_SHAPE = (480, 640, 3)
 
-_DO_NOT = "Do not use it: build it again, or install another version of onnxruntime."
+_DO_NOT_USE = "Do not use it. Build it again, or install another version of onnxruntime."
 R = TypeVar("R", bound=Recognizer)
 
 
-def crops(size: tuple[int, int], number: int = CROPS) -> NDArray[np.uint8]:
-    """Patches of grey, coarse to fine, with some noise on them: (number, height, width)."""
+def synthetic_crops(size: tuple[int, int], number: int = CROPS) -> NDArray[np.uint8]:
+    """Return patches of grey, from coarse to fine, with noise: (number, height, width)."""
     i, y, x = np.ogrid[:number, : size[0], : size[1]]
     patch = np.maximum(1, min(size) >> (i + 1))
     coarse = _hash((i * 4096 + y // patch) * 4096 + x // patch)
@@ -37,43 +37,45 @@ def crops(size: tuple[int, int], number: int = CROPS) -> NDArray[np.uint8]:
 
 
 def _hash(numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """A byte for each number that looks like chance (the mixer of splitmix64)."""
+    """Return one pseudo-random byte for each number (the mixer of splitmix64)."""
     n = (numbers + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     n = (n ^ (n >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     n = (n ^ (n >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return n >> np.uint64(56)
 
 
-def answers(outputs: Callable[[NDArray[np.uint8]], Mapping[str, NDArray[Any]]], size: tuple[int, int]) -> dict[str, Any]:
-    """What a graph (as `Recognizer.outputs`) answers, as the manifest keeps it."""
-    found = outputs(crops(size))
-    length = np.maximum(np.linalg.norm(found["scores"], axis=1, keepdims=True), BLANK)
-    kept = {"scores": found["scores"] / length, "confidence": found["confidence"], "residual": found["residual"]}
-    return {name: np.round(values.astype(float), DIGITS).tolist() for name, values in kept.items()}
+def compute_results(
+    outputs: Callable[[NDArray[np.uint8]], Mapping[str, NDArray[Any]]], size: tuple[int, int]
+) -> dict[str, Any]:
+    """Return the results of a graph (`Recognizer.outputs`) on the synthetic crops, as the manifest stores them."""
+    found = outputs(synthetic_crops(size))
+    norm = np.maximum(np.linalg.norm(found["scores"], axis=1, keepdims=True), BLANK)
+    results = {"scores": found["scores"] / norm, "confidence": found["confidence"], "residual": found["residual"]}
+    return {name: np.round(values.astype(float), DIGITS).tolist() for name, values in results.items()}
 
 
 def check(recognizer: Recognizer) -> None:
-    """Refuse a kit that answers otherwise here than it says."""
-    wanted = recognizer.kit.manifest.selftest
+    """Run the self-test. Raise SelfTestError if a result differs from the one in the kit."""
+    expected = recognizer.kit.manifest.selftest
     try:
-        found = answers(recognizer.outputs, recognizer.kit.manifest.size)
-        off = max(_distance(np.array(found[name], float), np.array(wanted[name], float)) for name in found)
-    except Exception as error:  # whatever a graph or a manifest may do, it is not the right answer
-        raise SelfTestError(f"The kit fails its self-test ({type(error).__name__}).", _DO_NOT) from error
-    if not off <= TOLERANCE:
-        raise SelfTestError(f"The kit fails its self-test: its answers are off by {off:.1e}.", _DO_NOT)
+        found = compute_results(recognizer.outputs, recognizer.kit.manifest.size)
+        difference = max(_max_difference(np.array(found[name], float), np.array(expected[name], float)) for name in found)
+    except Exception as error:  # any failure of the graph or the manifest is a failed self-test
+        raise SelfTestError(f"The kit fails its self-test ({type(error).__name__}).", _DO_NOT_USE) from error
+    if not difference <= TOLERANCE:
+        raise SelfTestError(f"The kit fails its self-test: its results differ by {difference:.1e}.", _DO_NOT_USE)
 
 
-def _distance(one: NDArray[Any], other: NDArray[Any]) -> float:
+def _max_difference(one: NDArray[Any], other: NDArray[Any]) -> float:
     return float(np.abs(one - other).max()) if one.shape == other.shape else math.inf
 
 
-def ready(recognizer: R) -> R:
-    """The recogniser, when it has shown that it can be used on frames: self-test, and a first look at an empty picture."""
+def check_with_detector(recognizer: R) -> R:
+    """Run the self-test and the detector on an empty frame. Return the recognizer if both passed."""
     check(recognizer)
     finder = recognizer.finder
     try:
-        finder.detect(np.zeros(FRAME, np.uint8))
+        finder.detect(np.zeros(FRAME_SHAPE, np.uint8))
     except Exception as error:
-        raise SelfTestError(f"The kit's detector fails on an empty picture ({type(error).__name__}).", _DO_NOT) from error
+        raise SelfTestError(f"The detector fails on an empty frame ({type(error).__name__}).", _DO_NOT_USE) from error
     return recognizer

@@ -1,8 +1,8 @@
-"""Which kit is in force at a terminal, which was before, and whether another may take its place.
+"""The kit store: which kit is active on a terminal, which was active before, and whether a new kit may replace it.
 
-A store is a folder of the terminal's own. In it lie the kit in force and the one before, each under its SHA-256, and
-`record.json`, which says which is which. A kit is written first and the record last, each in one step: a pulled plug leaves
-the old state or the new one. The file that people drop kits at is read and never written here.
+A store is a folder that only the terminal uses. It contains the active and the previous kit, each named after its SHA-256, and
+`record.json`, which says which is which. A kit is written first and the record last, both atomically: after a power failure
+the store is in the old state or in the new one. The path where people drop new kits is only read.
 """
 
 from __future__ import annotations
@@ -10,63 +10,71 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from edge.errors import EdgeError, KitError, KitForeignError, KitOlderError
-from edge.events.event import KIT_DIGITS
 from edge.files import alone_in, write_atomically
-from edge.kit import format as kits
-from edge.kit.format import Kit
+from edge.kit.format import Kit, kit_id, parse, read_kit_bytes
 from edge.text import printable
 from edge.vision.recognize import Recognizer
 
 RECORD = "record.json"
-REMEMBERED = 16  # kits that were rolled back: their version alone keeps them out, this says why
+MAX_ROLLED_BACK = 16  # reasons to remember; the version number alone keeps these kits from coming back
 MAX_STARTS = 3
 
 R = TypeVar("R", bound=Recognizer)
 
 
 @dataclass(frozen=True, kw_only=True)
+class KitChange:
+    """A change of the active kit, or a rejected kit. The terminal applies and reports it between two frames."""
+
+    outcome: Literal["installed", "rejected", "rolled back"]
+    reason: str
+    """Which kit, and why."""
+    recognizer: Recognizer | None = None
+    """The recognizer to use from now on, or None for no change."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Record:
-    """What a store knows of its kits."""
+    """The contents of record.json."""
 
     current: str = ""
-    """SHA-256 of the kit in force."""
+    """SHA-256 of the active kit."""
     previous: str = ""
-    """Of the one before, to go back to; empty where there is none."""
+    """SHA-256 of the kit to roll back to, or empty."""
     version: int = 0
-    """The highest that was ever in force. It never falls, also when a kit is rolled back."""
+    """The highest version that was ever active. It never decreases, not even after a rollback."""
     series: str | None = None
-    """Of the kit in force."""
+    """Series of the active kit."""
     starts: int = 0
-    """How often the terminal began with the kit in force while it was on trial; 0 when it has proved itself."""
+    """Number of starts with the active kit on probation. 0 if it is not on probation."""
     rolled_back: Mapping[str, str] = field(default_factory=dict)
-    """Why, by SHA-256."""
+    """Reasons of rollbacks, by SHA-256."""
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Record:
         try:
             record = cls(**json.loads(data))
             texts = [record.current, record.previous, record.series or "", *record.rolled_back, *record.rolled_back.values()]
-            sound = all(type(text) is str for text in texts) and type(record.version) is type(record.starts) is int
+            valid = all(type(text) is str for text in texts) and type(record.version) is type(record.starts) is int
         except (ValueError, TypeError, AttributeError, RecursionError):
-            sound = False
-        if not sound:
+            valid = False
+        if not valid:
             raise KitError(
-                "The record of the kits that were in force here is damaged.",
-                f"Delete {RECORD} in the store, if you are sure of the kit: older ones are not known any more.",
+                f"{RECORD} in the kit store is damaged.",
+                "If you trust the kit, delete that file. Older kits can then be installed again.",
             )
         return record
 
 
 class Store(Generic[R]):
-    """The kits of one terminal. May be used by several threads and processes."""
+    """The kits of one terminal. Several threads and processes may use it at the same time."""
 
     def __init__(
         self,
@@ -77,78 +85,75 @@ class Store(Generic[R]):
         public_key: bytes | None = None,
         series: str | None = None,
     ) -> None:
-        """`dropped` is where new kits are put, `load` makes a recogniser that has passed its self-test, or refuses to.
+        """`dropped` is the path of new kits. `load` returns a recognizer that passed its self-test, or raises an error.
 
-        With a `public_key` (PEM) kits must be signed with it; with a `series` they must be of that one.
+        With a `public_key` (PEM), kits must be signed with it. With a `series`, kits must belong to it.
         """
         self.folder, self.dropped = folder, dropped
         self._load, self._public_key, self._series = load, public_key, series
 
-    # Asking.
-
     def record(self) -> Record:
-        try:
-            return Record.from_bytes((self.folder / RECORD).read_bytes())
-        except FileNotFoundError:
-            return Record()
-        except OSError as error:
-            raise KitError(f"The store {self.folder} cannot be read ({error.strerror}).", "Run it with sudo.") from None
+        with self._os_errors("read"):
+            try:
+                data = (self.folder / RECORD).read_bytes()
+            except FileNotFoundError:
+                return Record()
+        return Record.from_bytes(data)
 
-    def judge(self, data: bytes, record: Record | None = None) -> R:
-        """The recogniser of a kit that may be in force here now; else the error that says why not."""
+    def check(self, data: bytes, record: Record | None = None) -> R:
+        """Return the recognizer of a kit that may be active here. Raise the error that says why it may not."""
         record = record or self.record()
-        kit = kits.parse(data, self._public_key)
-        manifest, wanted = kit.manifest, record.series if self._series is None else self._series
-        if wanted is not None and manifest.series != wanted:
+        kit = parse(data, self._public_key)
+        manifest, series = kit.manifest, record.series if self._series is None else self._series
+        if series is not None and manifest.series != series:
             raise KitForeignError(
-                f"The kit is for the series {_named(manifest.series)}, and this terminal is of {_named(wanted)}.",
-                "Build it with the right --series.",
+                f"The kit is for the series {_series_name(manifest.series)}, but this terminal uses {_series_name(series)}.",
+                "Build it with the correct --series.",
             )
         if kit.sha256 != record.current and manifest.kit_version <= record.version:
-            why = record.rolled_back.get(kit.sha256)
+            reason = record.rolled_back.get(kit.sha256)
             raise KitOlderError(
-                f"The kit has version {manifest.kit_version}, and version {record.version} was in force here"
-                + (f"; this very one was rolled back: {why}." if why else "."),
+                f"The kit has version {manifest.kit_version}, but version {record.version} was already active here"
+                + (f"; this kit was rolled back: {reason}." if reason else "."),
                 f"Build it with --kit-version {record.version + 1}.",
             )
         return self._load(kit)
 
-    def stored(self, digest: str) -> R:
-        """One of the kits in the store, judged again."""
-        data = self._bytes(digest)
+    def load_stored(self, digest: str) -> R:
+        """Check and load a kit of the store."""
+        data = self._read(digest)
         if hashlib.sha256(data).hexdigest() != digest:
-            raise KitError("A kit in the store was changed.", "Install one again.")
-        return self.judge(data, replace(self.record(), current=digest))
+            raise KitError("A kit in the store was changed.", "Install a kit again.")
+        return self.check(data, replace(self.record(), current=digest))
 
     def status(self) -> dict[str, Any]:
-        """What is in force, what was, and what became of the kit that was dropped."""
+        """Describe the active, the previous and the dropped kit, for JSON."""
         record = self.record()
         return {
             "kit": str(self.dropped),
             "store": str(self.folder),
-            "current": self._facts(record.current),
-            "previous": self._facts(record.previous),
-            "on_trial": record.starts > 0,
+            "current": self._stored_facts(record.current),
+            "previous": self._stored_facts(record.previous),
+            "on_probation": record.starts > 0,
             "highest_version": record.version,
             "dropped": self._dropped_facts(record),
             "rolled_back": dict(record.rolled_back),
         }
 
-    # Changing.
-
-    def install(self, data: bytes) -> R:
-        """Put a kit in force, on trial if there is one to go back to. Whoever runs must begin to use it."""
+    def activate(self, data: bytes) -> R:
+        """Make a kit the active one, on probation if there is a kit to roll back to. The caller must use the result."""
         with self._locked():
             record = self.record()
-            recognizer = self.judge(data, record)
+            recognizer = self.check(data, record)
             kit = recognizer.kit
             if kit.sha256 != record.current:
                 self._write(f"{kit.sha256}.kit", data)
+                keeps_previous = record.starts and record.previous  # a kit on probation is no kit to roll back to
                 self._save(
                     replace(
                         record,
                         current=kit.sha256,
-                        previous=record.previous if record.starts and record.previous else record.current,  # a proved one
+                        previous=record.previous if keeps_previous else record.current,
                         version=max(record.version, kit.manifest.kit_version),
                         series=kit.manifest.series,
                         starts=1 if record.current else 0,
@@ -156,142 +161,140 @@ class Store(Generic[R]):
                 )
             return recognizer
 
-    def begin(self) -> tuple[R, list[tuple[str, str]]]:
-        """The kit to start with, and what there is to tell: (outcome, reason).
+    def start(self) -> tuple[R, list[KitChange]]:
+        """Choose the kit to start with. Return its recognizer and the changes to report.
 
-        It is the one that was dropped, or else the one in force; one that was never proved in MAX_STARTS starts is given up.
+        The dropped kit is used if it passes all checks, else the active one. A kit that was started MAX_STARTS times
+        without passing its probation is rolled back.
         """
-        told: list[tuple[str, str]] = []
+        changes: list[KitChange] = []
         record = self.record()
         if record.starts >= MAX_STARTS and record.previous:
-            why = f"it was started {record.starts} times, and did not get through its first frames"
-            self.roll_back(record.current, why)
-            told.append(("rolled back", about(record.current, why)))
+            reason = f"it did not process its first frames in {record.starts} starts"
+            self.roll_back(record.current, reason)
+            changes.append(KitChange(outcome="rolled back", reason=with_id(record.current, reason)))
         elif record.starts:
-            with suppress(KitError), self._locked():  # a full disk is no reason not to start
+            with suppress(KitError), self._locked():  # a full disk must not prevent the start
                 self._save(replace(self.record(), starts=record.starts + 1))
         record = self.record()
         try:
-            recognizer = self.install(read(self.dropped))
+            recognizer = self.activate(read_kit_bytes(self.dropped))
             if recognizer.kit.sha256 != record.current:
-                told.append(("installed", summary(recognizer.kit)))
-            return recognizer, told
-        except Exception as error:  # whatever it is, there is one to begin with
+                changes.append(KitChange(outcome="installed", reason=summary(recognizer.kit)))
+            return recognizer, changes
+        except Exception as error:  # no error of the dropped kit may prevent a start with the active one
             if not record.current:
                 raise
-            digest = _digest_of(self.dropped)
+            digest = self._dropped_digest()
             if digest not in record.rolled_back:
-                told.append(("refused", about(digest, why_not(error))))
+                changes.append(KitChange(outcome="rejected", reason=with_id(digest, rejection_reason(error))))
         try:
-            return self.stored(record.current), told
+            return self.load_stored(record.current), changes
         except EdgeError as error:
             if not record.previous:
                 raise
-            before = self.stored(record.previous)
+            recognizer = self.load_stored(record.previous)
             self.roll_back(record.current, error.message)
-            return before, [*told, ("rolled back", about(record.current, error.message))]
+            return recognizer, [*changes, KitChange(outcome="rolled back", reason=with_id(record.current, error.message))]
 
-    def prove(self, digest: str) -> None:
-        """The kit in force got through its first frames."""
+    def confirm(self, digest: str) -> None:
+        """End the probation of the active kit: its first frames passed."""
         with self._locked():
             record = self.record()
             if record.current == digest and record.starts:
                 self._save(replace(record, starts=0))
 
-    def roll_back(self, digest: str | None, why: str) -> Record:
-        """Put the kit before in force again; the one in force (`digest`, if that matters) will not come back."""
+    def roll_back(self, digest: str | None, reason: str) -> Record:
+        """Make the previous kit active again. The active kit cannot come back.
+
+        Does nothing if `digest` is given and is not the active kit any more.
+        """
         with self._locked():
             record = self.record()
             if digest not in (None, record.current):
-                return record  # somebody was quicker
+                return record
             if not record.previous:
-                raise KitError("There is no kit to go back to.", "Install one.")
-            kits.parse(self._bytes(record.previous), self._public_key)
-            known = dict([*record.rolled_back.items(), (record.current, why)][-REMEMBERED:])
-            return self._save(replace(record, current=record.previous, previous="", starts=0, rolled_back=known))
+                raise KitError("There is no previous kit.", "Install a kit.")
+            parse(self._read(record.previous), self._public_key)
+            reasons = dict([*record.rolled_back.items(), (record.current, reason)][-MAX_ROLLED_BACK:])
+            return self._save(replace(record, current=record.previous, previous="", starts=0, rolled_back=reasons))
 
     def drop(self, data: bytes) -> Kit:
-        """Put a kit where a running terminal will find it, if it may be in force: in one step, owner and mode as before."""
-        kit = self.judge(data).kit
+        """Check a kit and write it where a running terminal finds it. Owner and mode of the file stay as they were."""
+        kit = self.check(data).kit
         path = self.dropped.resolve()
         try:
             before = path.stat() if path.exists() else None
             write_atomically(path, data, mode=0o600 if before is None else before.st_mode & 0o777)
-            _give(path, before or path.parent.stat())
+            _set_owner(path, before or path.parent.stat())
         except OSError as error:
-            raise KitError(f"{path} cannot be written ({error.strerror}).", "Run it with sudo, or check the path.") from None
+            raise KitError(f"{path} cannot be written ({error.strerror}).", "Use sudo, or check the path.") from None
         return kit
-
-    # Files.
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone with the store."""
+        """Exclude all other users of the store."""
         with ExitStack() as stack:
-            try:
+            with self._os_errors("opened"):
                 if not self.folder.exists():
                     self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    _give(self.folder, self.folder.parent.stat())
+                    _set_owner(self.folder, self.folder.parent.stat())
                 stack.enter_context(alone_in(self.folder))
-            except OSError as error:
-                raise KitError(f"The store {self.folder} cannot be opened ({error.strerror}).", "Check [kit] store.") from None
             yield
 
     def _save(self, record: Record) -> Record:
-        """The moment from which it holds; what is not needed any more goes afterwards."""
+        """Write the record. From then on it holds, and files that it does not name are deleted."""
         self._write(RECORD, f"{json.dumps(asdict(record), indent=1)}\n".encode())
-        for file in self.folder.glob("*.kit"):
-            if file.stem not in (record.current, record.previous):
-                with suppress(OSError):
-                    file.unlink()
-        for file in self.folder.glob(".*.part"):  # of one who was killed
+        unused = [file for file in self.folder.glob("*.kit") if file.stem not in (record.current, record.previous)]
+        for file in [*unused, *self.folder.glob(".*.part")]:  # .part: left by a process that was killed
             with suppress(OSError):
                 file.unlink()
         return record
 
     def _write(self, name: str, data: bytes) -> None:
-        try:
+        with self._os_errors("written"):
             write_atomically(self.folder / name, data)
-            _give(self.folder / name, self.folder.stat())
+            _set_owner(self.folder / name, self.folder.stat())
+
+    @contextmanager
+    def _os_errors(self, action: str) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            raise KitError(f"The store {self.folder} cannot be written ({error.strerror}).", "Check [kit] store.") from None
+            hint = "Use sudo, or check [kit] store in the settings."
+            raise KitError(f"The kit store {self.folder} cannot be {action} ({error.strerror}).", hint) from None
 
-    def _bytes(self, digest: str) -> bytes:
-        return read(self.folder / f"{digest}.kit")
+    def _read(self, digest: str) -> bytes:
+        return read_kit_bytes(self.folder / f"{digest}.kit")
 
-    def _facts(self, digest: str) -> dict[str, Any] | None:
+    def _stored_facts(self, digest: str) -> dict[str, Any] | None:
         if not digest:
             return None
         try:
-            return facts(kits.parse(self._bytes(digest), self._public_key))
+            return kit_facts(parse(self._read(digest), self._public_key))
         except KitError as error:
-            return {"sha256": digest, "refused": error.message}
+            return {"sha256": digest, "rejected": error.message}
 
     def _dropped_facts(self, record: Record) -> dict[str, Any] | None:
         try:
-            data = read(self.dropped)
+            data = read_kit_bytes(self.dropped)
         except KitError:
             return None
         digest = hashlib.sha256(data).hexdigest()
         try:
-            return {**facts(self.judge(data, record).kit), "in_force": digest == record.current}
+            return {**kit_facts(self.check(data, record).kit), "active": digest == record.current}
         except EdgeError as error:
-            return {"sha256": digest, "in_force": False, "refused": error.message}
+            return {"sha256": digest, "active": False, "rejected": error.message}
+
+    def _dropped_digest(self) -> str:
+        try:
+            return hashlib.sha256(read_kit_bytes(self.dropped)).hexdigest()
+        except KitError:
+            return ""
 
 
-def read(path: Path) -> bytes:
-    """The bytes of a file that may be a kit; of one that is too large, enough to notice."""
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe would keep the reader waiting for ever
-                raise KitError(f"{path} is not a file.", "Check the path.")
-            return file.read(kits.MAX_BYTES + 1)
-    except OSError as error:
-        raise KitError(f"{path} cannot be opened ({error.strerror or error}).", "Check the path.") from None
-
-
-def facts(kit: Kit) -> dict[str, Any]:
-    """What a person wants to know of a kit here: no name."""
+def kit_facts(kit: Kit) -> dict[str, Any]:
+    """Describe a kit for JSON, without the names of people."""
     manifest = kit.manifest
     return {
         "sha256": kit.sha256,
@@ -306,31 +309,23 @@ def facts(kit: Kit) -> dict[str, Any]:
 
 def summary(kit: Kit) -> str:
     manifest = kit.manifest
-    return about(kit.sha256, f"version {manifest.kit_version}, {len(manifest.labels)} people, signature {kit.signature}")
+    return with_id(kit.sha256, f"version {manifest.kit_version}, {len(manifest.labels)} people, signature {kit.signature}")
 
 
-def why_not(error: Exception) -> str:
-    """In words, why a kit cannot be used."""
-    return error.message if isinstance(error, EdgeError) else f"it cannot be used ({type(error).__name__})"
+def rejection_reason(error: Exception) -> str:
+    return error.message if isinstance(error, EdgeError) else f"the kit cannot be used ({type(error).__name__})"
 
 
-def about(digest: str, text: str) -> str:
-    """A reason that says which kit it is about."""
-    return f"{digest[:KIT_DIGITS] or 'no kit'}: {text}"
+def with_id(digest: str, text: str) -> str:
+    """Put the id of a kit in front of a text about it."""
+    return f"{kit_id(digest) or 'no kit'}: {text}"
 
 
-def _digest_of(path: Path) -> str:
-    try:
-        return hashlib.sha256(read(path)).hexdigest()
-    except KitError:
-        return ""
+def _series_name(series: str) -> str:
+    return printable(series) if series else "without a name"
 
 
-def _named(series: str) -> str:
-    return printable(series) if series else "no name"
-
-
-def _give(path: Path, like: os.stat_result) -> None:
-    """What root writes belongs to whom it belonged: the service is another user."""
+def _set_owner(path: Path, like: os.stat_result) -> None:
+    """Give a file that root wrote to the owner of `like`: the service runs as another user."""
     if os.geteuid() == 0:
         os.chown(path, like.st_uid, like.st_gid)

@@ -1,7 +1,7 @@
-"""A terminal that takes up a new kit while it runs, and gives it up again by itself if it does not work.
+"""Replace the kit of a running terminal, and roll a new kit back if its first frames fail.
 
-A thread of its own looks at the file that kits are dropped at, checks what it finds, and makes it ready; the loop is handed
-the finished recogniser between two frames. Whatever is wrong with the file, the kit that runs goes on running.
+A thread watches the path where kits are dropped, checks a new kit and loads it. The loop receives the loaded recognizer
+between two frames. If anything is wrong with the new file, the active kit stays in use.
 """
 
 from __future__ import annotations
@@ -12,75 +12,73 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edge.errors import EdgeError, KitError
-from edge.kit.format import Kit
-from edge.kit.store import RECORD, Store, about, read, summary, why_not
+from edge.kit.format import Kit, read_kit_bytes
+from edge.kit.store import RECORD, KitChange, Store, rejection_reason, summary, with_id
 from edge.vision.recognize import Recognition, Recognizer
 
-FIRST_FRAMES = 50
-"""A new kit that got through so many has proved itself."""
+PROBATION_FRAMES = 50
+"""A new kit passes its probation after this many frames without a failure."""
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """What the loop is to do between two frames, and to tell."""
+class ProbationRecognizer(Recognizer):
+    """A recognizer that watches itself during its first frames."""
 
-    outcome: str
-    """installed, refused or rolled back."""
-    reason: str
-    """Which kit, and why."""
-    recognizer: Recognizer | None = None
-    """To be used from now on, if another one is."""
-
-
-class OnTrial(Recognizer):
-    """A recogniser that is watched through its first frames."""
-
-    def __init__(self, kit: Kit, *, settled: Callable[[], None] = lambda: None, **settings: Any) -> None:
-        """`settled` is called when it has failed or proved itself."""
+    def __init__(self, kit: Kit, *, on_probation_end: Callable[[], None] = lambda: None, **settings: Any) -> None:
+        """`on_probation_end` is called after the first failure, or after the last frame of the probation."""
         super().__init__(kit, **settings)
         self.frames, self.failure = 0, ""
-        self.settled = settled
+        self.on_probation_end = on_probation_end
 
-    def recognize(self, image: Any, *, min_face: int | None = None) -> list[Recognition]:
+    def recognize(self, image: NDArray[np.uint8], *, min_face: int | None = None) -> list[Recognition]:
         try:
             found = super().recognize(image, min_face=min_face)
         except Exception as error:
-            self._note(f"one of its first frames failed ({type(error).__name__})")
+            self._count_frame(f"one of its first frames failed ({type(error).__name__})")
             raise
-        self._note("one of its first frames gave no numbers" if any(seen.reason == "broken" for seen in found) else "")
+        is_broken = any(recognition.reason == "broken" for recognition in found)
+        self._count_frame("one of its first frames had invalid scores" if is_broken else "")
         return found
 
-    def _note(self, failure: str) -> None:
-        if self.frames >= FIRST_FRAMES or self.failure:
+    def _count_frame(self, failure: str) -> None:
+        if self.frames >= PROBATION_FRAMES or self.failure:
             return
         self.failure = failure
         self.frames += 1
-        if self.failure or self.frames == FIRST_FRAMES:
-            self.settled()
+        if self.failure or self.frames == PROBATION_FRAMES:
+            self.on_probation_end()
+
+
+class _Stamps(NamedTuple):
+    """File states that change whenever the file is replaced or its owner changes. None: no file."""
+
+    dropped: tuple[int, ...] | None
+    record: tuple[int, ...] | None
 
 
 class KitWatch:
-    """Looks after the kit of a running terminal, between `with` and its end. Called, it gives the next Change or None."""
+    """Watches the kits of a running terminal while its `with` block runs."""
 
-    def __init__(self, store: Store[OnTrial], *, seconds: float) -> None:
-        """Looks every so many `seconds`. Refuses, as Store.begin does, where there is no kit to begin with."""
+    def __init__(self, store: Store[ProbationRecognizer], *, seconds: float) -> None:
+        """Look for a new kit every `seconds`. Raises the errors of `Store.start` if there is no kit to start with."""
         self._store, self._seconds = store, seconds
-        self._changes: queue.SimpleQueue[Change] = queue.SimpleQueue()
+        self._changes: queue.SimpleQueue[KitChange] = queue.SimpleQueue()
         self._wake, self._closed = threading.Event(), False
-        self._before: OnTrial | None = None  # ready, should the one in force fail
-        self._seen = self._judged = self._stamps()  # first: what is dropped from now on is seen
-        self.recognizer, told = store.begin()
-        self.recognizer.settled = self._wake.set
-        for outcome, reason in told:
-            self._tell(Change(outcome=outcome, reason=reason))
-        self._thread = threading.Thread(target=self._work, name="kits", daemon=True)
+        self._fallback: ProbationRecognizer | None = None  # loaded, in case the active kit fails
+        self._seen = self._handled = self._stamps()  # before the start: later changes are noticed
+        self.recognizer, changes = store.start()
+        self.recognizer.on_probation_end = self._wake.set
+        for change in changes:
+            self._report(change)
+        self._thread = threading.Thread(target=self._run, name="kits", daemon=True)
 
     def __enter__(self) -> KitWatch:
         self._thread.start()
@@ -91,96 +89,96 @@ class KitWatch:
         self._wake.set()
         self._thread.join(1.0)
 
-    def __call__(self) -> Change | None:
+    def next_change(self) -> KitChange | None:
+        """Return the next change for the terminal, or None."""
         try:
             return self._changes.get_nowait()
         except queue.Empty:
             return None
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while not self._closed:
             woken = self._wake.wait(self._seconds)
-            if woken:  # only then: a kit may have failed just after the wait was over
+            if woken:  # only then: a kit may have failed just after the wait ended
                 self._wake.clear()
             try:
-                self._settle() if woken else self._look()
-            except Exception:  # the door must not depend on it
-                log.exception("the kits cannot be looked after")
+                self._end_probation() if woken else self._check_files()
+            except Exception:  # the terminal must keep running
+                log.exception("the kits cannot be checked")
 
-    def _settle(self) -> None:
-        """What becomes of a kit whose first frames are over."""
-        tried = self.recognizer
-        digest = tried.kit.sha256
-        if tried.frames == FIRST_FRAMES and not tried.failure:
-            self._before = None
-            self._store.prove(digest)
-        elif tried.failure and (self._before is not None or self._store.record().starts):
-            before, self._before = self._before, None
+    def _end_probation(self) -> None:
+        """Confirm a kit that processed its first frames. Roll back a kit that failed."""
+        recognizer = self.recognizer
+        digest = recognizer.kit.sha256
+        if recognizer.frames == PROBATION_FRAMES and not recognizer.failure:
+            self._fallback = None
+            self._store.confirm(digest)
+        elif recognizer.failure and (self._fallback is not None or self._store.record().starts):
+            previous, self._fallback = self._fallback, None
             try:
-                record = self._store.roll_back(digest, tried.failure)
-                if before is None or before.kit.sha256 != record.current:
-                    before = self._store.stored(record.current)
-            except EdgeError:  # as of a full disk: at least as long as this process lives
-                log.exception("the kit before cannot be put in force for good")
-            if before is not None:
-                self._use(before, "rolled back", about(digest, tried.failure))
+                record = self._store.roll_back(digest, recognizer.failure)
+                if previous is None or previous.kit.sha256 != record.current:
+                    previous = self._store.load_stored(record.current)
+            except EdgeError:  # e.g. a full disk: use the previous kit at least until this process ends
+                log.exception("the rollback cannot be stored")
+            if previous is not None:
+                self._switch_to(previous, "rolled back", with_id(digest, recognizer.failure))
 
-    def _look(self) -> None:
-        """At what was dropped, once it has not changed since the last look; and at the record, which others may change."""
+    def _check_files(self) -> None:
+        """Handle a changed record or dropped kit. Wait until the files did not change between two checks."""
         stamps, before = self._stamps(), self._seen
         self._seen = stamps
-        if stamps != before or stamps == self._judged:
+        if stamps != before or stamps == self._handled:
             return
-        (dropped, recorded), self._judged = self._judged, (self._judged[0], stamps[1])
-        if stamps[1] != recorded:
-            self._follow()
-        if stamps[0] != dropped:
-            self._take(stamps)
+        handled, self._handled = self._handled, self._handled._replace(record=stamps.record)
+        if stamps.record != handled.record:
+            self._follow_record()
+        if stamps.dropped != handled.dropped:
+            self._try_dropped(stamps)
 
-    def _follow(self) -> None:
-        """The record, if somebody else put another kit in force: `edge kit rollback`."""
+    def _follow_record(self) -> None:
+        """Use the kit of the record if another process changed it (`edge kit rollback`)."""
         record, running = self._store.record(), self.recognizer.kit.sha256
         if record.current not in ("", running):
-            why = record.rolled_back.get(running, "another was put in force")
-            self._use(self._store.stored(record.current), "rolled back", about(running, why))
-            self._before = None
+            reason = record.rolled_back.get(running, "another kit was activated")
+            self._switch_to(self._store.load_stored(record.current), "rolled back", with_id(running, reason))
+            self._fallback = None
 
-    def _take(self, stamps: tuple[Any, Any]) -> None:
-        """What was dropped, if it can be read and is still the same."""
+    def _try_dropped(self, stamps: _Stamps) -> None:
+        """Activate the dropped kit, if it can be read and does not change meanwhile."""
         try:
-            data = read(self._store.dropped)
+            data = read_kit_bytes(self._store.dropped)
         except KitError:
-            log.debug("what was dropped cannot be read", exc_info=True)
+            log.debug("the dropped kit cannot be read", exc_info=True)
             return
-        if self._stamps()[0] != stamps[0]:
+        if self._stamps().dropped != stamps.dropped:
             return
-        self._judged = stamps
+        self._handled = stamps
         digest = hashlib.sha256(data).hexdigest()
         if digest == self.recognizer.kit.sha256:
             return
         try:
-            ready = self._store.install(data)
-        except Exception as error:  # whatever it is, the kit that runs goes on
-            self._tell(Change(outcome="refused", reason=about(digest, why_not(error))))
+            recognizer = self._store.activate(data)
+        except Exception as error:  # no error of a new kit may stop the active one
+            self._report(KitChange(outcome="rejected", reason=with_id(digest, rejection_reason(error))))
             return
-        self._before = self._before or self.recognizer
-        self._use(ready, "installed", summary(ready.kit))
+        self._fallback = self._fallback or self.recognizer
+        self._switch_to(recognizer, "installed", summary(recognizer.kit))
 
-    def _use(self, ready: OnTrial, outcome: str, reason: str) -> None:
-        ready.settled = self._wake.set
-        self._tell(Change(outcome=outcome, reason=reason, recognizer=ready))
-        self.recognizer = ready  # last: whoever sees it here knows that the loop will be told
+    def _switch_to(self, recognizer: ProbationRecognizer, outcome: Literal["installed", "rolled back"], reason: str) -> None:
+        recognizer.on_probation_end = self._wake.set
+        self._report(KitChange(outcome=outcome, reason=reason, recognizer=recognizer))
+        self.recognizer = recognizer  # last: who reads it here can rely on the change being reported
 
-    def _tell(self, change: Change) -> None:
+    def _report(self, change: KitChange) -> None:
         log.warning("kit %s: %s", change.outcome, change.reason)
         self._changes.put(change)
 
-    def _stamps(self) -> tuple[Any, Any]:
-        return _stamp(self._store.dropped), _stamp(self._store.folder / RECORD)
+    def _stamps(self) -> _Stamps:
+        return _Stamps(_stamp(self._store.dropped), _stamp(self._store.folder / RECORD))
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    """Changes with the file, whatever way it is replaced; with its owner, too."""
     try:
         found = os.stat(path)
     except OSError:

@@ -23,7 +23,7 @@ from edge.decision.doorlist import DoorList
 from edge.decision.track import Tracker
 from edge.decision.visit import Sighting, VisitRules
 from edge.events.event import Event, Sink, StreamClosed, deliver, event_from, notice
-from edge.kit.watch import Change
+from edge.kit.store import KitChange
 from edge.monitor.annotate import Mark, View
 from edge.vision.detect import Face
 from edge.vision.liveness import relief, surface
@@ -57,7 +57,7 @@ class Terminal:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         on_frame: Callable[[], None] = lambda: None,
         stage: Stage = untimed,
-        changes: Callable[[], Change | None] = lambda: None,
+        changes: Callable[[], KitChange | None] = lambda: None,
     ) -> None:
         """`max_fps` bounds the frames looked at in a second, of a live camera only; `clock` tells the time of day.
 
@@ -115,7 +115,7 @@ class Terminal:
             "camera_up": camera.up,
             "frame_age_seconds": round(age, 3) if age >= 0 else None,
             "error": camera.error,
-            "kit": self.recognizer.kit.sha256[:12],
+            "kit": self.recognizer.kit.id,
             "strangers": self.recognizer.kit.manifest.thresholds.sentence,
             "counters": {
                 **self.counters,

@@ -23,7 +23,7 @@ from edge.kit import format as kits
 from edge.kit import selftest
 from edge.kit.format import Kit
 from edge.kit.store import Store
-from edge.kit.watch import KitWatch, OnTrial
+from edge.kit.watch import KitWatch, ProbationRecognizer
 from edge.monitor.annotate import VideoWriterSink, View
 from edge.monitor.metrics import Metrics
 from edge.monitor.preview import Preview
@@ -56,15 +56,17 @@ def open_terminal(
         stage = untimed if metrics is None else metrics.stage
         chosen, changes = settings.kit, None
 
-        def load(kit: Kit) -> OnTrial:
+        def load(kit: Kit) -> ProbationRecognizer:
             """Ready for frames: a kit that fails or finds no faces is refused now, before the camera is opened."""
             if settings.liveness.challenge and kit.detector is None:
                 raise KitError(
                     "The kit has no face detector of its own, and a challenge needs the landmarks that it gives.",
                     "Build the kit with --detector yunet.",
                 )
-            recognizer = selftest.ready(
-                OnTrial(kit, threads=chosen.threads, min_face=chosen.min_face, limits=settings.quality, stage=stage)
+            recognizer = selftest.check_with_detector(
+                ProbationRecognizer(
+                    kit, threads=chosen.threads, min_face=chosen.min_face, limits=settings.quality, stage=stage
+                )
             )
             for warning in doubts(recognizer, door_list):
                 say(f"warning: {warning}")
@@ -103,7 +105,7 @@ def open_terminal(
             max_fps=camera.max_fps,
             on_frame=systemd.frame,
             stage=stage,
-            changes=changes or (lambda: None),
+            changes=(lambda: None) if changes is None else changes.next_change,
         )
         health = partial(health_of, terminal, told, log_book)
         if metrics is not None:

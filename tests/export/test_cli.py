@@ -154,7 +154,7 @@ def spoil(folder: Path) -> None:
         ("verify notes.txt", 20, "not a kit"),
         ("verify damaged.kit", 21, "damaged"),
         ("inspect damaged.kit", 21, "damaged"),
-        ("verify short.kit", 22, "end is missing"),
+        ("verify short.kit", 22, "end of the kit is missing"),
         ("verify huge.kit", 23, "larger than"),
         ("verify future.kit", 24, "format 9"),
         ("verify door.kit --key ours.pem.pub", 26, "not signed"),

@@ -225,7 +225,7 @@ def prepared(model: bytes) -> Any:
     )
     built_model = helper.make_model(built_graph, opset_imports=[helper.make_opsetid("", opset)])
     built_model.ir_version = onnx_guard.MAX_IR_VERSION
-    operators = onnx_guard.RECOGNIZER_OPERATORS | onnx_guard.BACKBONE_OPERATORS
+    operators = onnx_guard.RECOGNIZER_OPERATORS | onnx_guard.NETWORK_OPERATORS
     onnx_guard.check(built_model.SerializeToString(deterministic=True), operators, "it")
     return built_model
 

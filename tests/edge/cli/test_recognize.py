@@ -401,7 +401,7 @@ def test_what_makes_a_door_doubtful_is_said_at_the_start(
     monkeypatch.setattr(Terminal, "run", lambda self, stop: None)
     assert run_edge(monkeypatch, "recognize", "guess.kit", "--camera", "visits.avi", "--door", "list.toml") == 0
     strangers, misspelt = capfd.readouterr().err.splitlines()
-    assert "without having seen strangers" in strangers
+    assert "without photos of strangers" in strangers
     assert "nob?ody, whom the kit does not know" in misspelt
 
 

@@ -1,4 +1,4 @@
-"""Graphs that ask for more than a recogniser needs are refused, whatever way the format offers to ask."""
+"""The guard rejects every graph that uses more of the ONNX format than a kit needs."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def check(proto: Any) -> None:
     onnx_guard.check(proto if isinstance(proto, bytes) else proto.SerializeToString(), RECOGNIZER_OPERATORS, "recognizer.onnx")
 
 
-def test_a_plain_graph_passes() -> None:
+def test_plain_graph_passes() -> None:
     check(model())
 
 
-def test_the_real_detector_passes() -> None:
+def test_yunet_passes() -> None:
     try:
         data = detector.yunet()
     except UsageError as error:
@@ -53,11 +53,11 @@ def external(proto: Any) -> None:
     tensor.external_data.add(key="location", value="/etc/passwd")
 
 
-def external_without_saying_so(proto: Any) -> None:
+def external_without_location(proto: Any) -> None:
     proto.graph.initializer[0].external_data.add(key="location", value="/etc/passwd")
 
 
-def external_in_an_attribute(proto: Any) -> None:
+def external_in_attribute(proto: Any) -> None:
     tensor = numpy_helper.from_array(np.ones(3, np.float32), "t")
     external_tensor = TensorProto()
     external_tensor.CopyFrom(tensor)
@@ -69,11 +69,11 @@ def unlisted(proto: Any) -> None:
     proto.graph.node.append(helper.make_node("Loop", ["x"], ["z"]))
 
 
-def foreign(proto: Any) -> None:
+def other_domain(proto: Any) -> None:
     proto.graph.node[0].domain = "com.microsoft"
 
 
-def foreign_set(proto: Any) -> None:
+def other_operator_set(proto: Any) -> None:
     proto.opset_import.append(helper.make_opsetid("com.example", 1))
 
 
@@ -101,20 +101,20 @@ def training(proto: Any) -> None:
 
 
 def text(proto: Any) -> None:
-    proto.graph.initializer.append(numpy_helper.from_array(np.array(["a"], dtype=object), "words"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(["a"], dtype=object), "strings"))
 
 
 def overloaded(proto: Any) -> None:
     proto.graph.node[0].overload = "other"
 
 
-WAYS = [
+CHANGES = [
     (external, "outside the file"),
-    (external_without_saying_so, "outside the file"),
-    (external_in_an_attribute, "outside the file"),
+    (external_without_location, "outside the file"),
+    (external_in_attribute, "outside the file"),
     (unlisted, "'Loop'"),
-    (foreign, "not standard"),
-    (foreign_set, "not standard"),
+    (other_domain, "not standard"),
+    (other_operator_set, "not standard"),
     (subgraph, "subgraph"),
     (subgraphs, "subgraph"),
     (function, "functions"),
@@ -125,34 +125,34 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("change", "words"), WAYS)
-def test_more_than_plain_is_refused(change: Callable[[Any], None], words: str) -> None:
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+def test_unsafe_graph_is_rejected(change: Callable[[Any], None], message: str) -> None:
     proto = model()
     change(proto)
-    with pytest.raises(KitUnsafeError, match=words):
+    with pytest.raises(KitUnsafeError, match=message):
         check(proto)
 
 
-@pytest.mark.parametrize(("change", "words"), WAYS)
-def test_what_a_parser_would_merge_is_seen(change: Callable[[Any], None], words: str) -> None:
-    """Two files one after the other are one model to a protobuf parser: the second must not slip through."""
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+def test_unsafe_fields_of_a_merged_file_are_rejected(change: Callable[[Any], None], message: str) -> None:
+    """A protobuf parser reads two concatenated files as one model."""
     proto = model()
     change(proto)
-    with pytest.raises(KitUnsafeError, match=words):
+    with pytest.raises(KitUnsafeError, match=message):
         check(model().SerializeToString() + proto.SerializeToString())
 
 
-def test_new_versions_are_refused() -> None:
+def test_newer_opset_and_ir_version_are_rejected() -> None:
     with pytest.raises(KitUnsafeError, match="opset 18"):
         check(model(opset=18))
     with pytest.raises(KitUnsafeError, match="ir_version 9"):
         check(model(ir_version=9))
 
 
-def test_the_runtime_s_own_format_is_refused() -> None:
-    """onnxruntime looks at bytes 4 to 8, and would read this file, a sound ONNX model too, in its own format."""
+def test_format_of_the_runtime_is_rejected() -> None:
+    """onnxruntime reads bytes 4 to 8. It would load this valid ONNX model in its own format."""
     proto = model()
-    name = b"\x12\x08\x00\x00ORTM\x00\x00"  # the field producer_name, which may come first
+    name = b"\x12\x08\x00\x00ORTM\x00\x00"  # the field producer_name may come first
     data = name + proto.SerializeToString()
     assert data[4:8] == b"ORTM"
     onnx.load_model_from_string(data)
@@ -163,32 +163,32 @@ def test_the_runtime_s_own_format_is_refused() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\x08\x07", b"\x00", b"\xff" * 40, b"\x0b\x0c", b"PK\x03\x04", b"\x3a\xff\xff\xff\xff\x0f"]
 )
-def test_what_is_no_graph_is_refused(data: bytes) -> None:
+def test_file_that_is_not_a_graph_is_rejected(data: bytes) -> None:
     with pytest.raises(KitUnsafeError):
         check(data)
 
 
-def test_a_field_number_that_wraps_around_is_refused() -> None:
-    """Tags have 32 bits. A parser that cuts longer ones would read this as the field `functions`."""
+def test_field_number_over_32_bits_is_rejected() -> None:
+    """A parser that truncates tags to 32 bits would read this as the field `functions`."""
     tag = (1 << 35) | (25 << 3) | 2
     varint = bytes((tag >> (7 * i)) & 0x7F | (0x80 if i < 5 else 0) for i in range(6))
     with pytest.raises(KitUnsafeError):
         check(model().SerializeToString() + varint + b"\x00")
 
 
-def test_every_cut_is_refused_or_harmless() -> None:
+def test_truncated_graph_is_rejected_or_valid() -> None:
     data = model().SerializeToString()
     for length in range(len(data)):
         try:
             check(data[:length])
         except KitUnsafeError:
             continue
-        onnx.load_model_from_string(data[:length])  # whatever passes can be read
+        onnx.load_model_from_string(data[:length])  # a graph that passes can be read
 
 
 @settings(max_examples=300)
-@given(st.integers(0, 10**6), st.integers(1, 255), st.sampled_from([change for change, _ in WAYS]))
-def test_damage_raises_nothing_else(at: int, flip: int, change: Callable[[Any], None]) -> None:
+@given(st.integers(0, 10**6), st.integers(1, 255), st.sampled_from([change for change, _ in CHANGES]))
+def test_damaged_graph_raises_only_the_known_error(at: int, flip: int, change: Callable[[Any], None]) -> None:
     proto = model()
     change(proto)
     data = bytearray(proto.SerializeToString())

@@ -293,9 +293,9 @@ def test_operators_of_embedding_models_are_for_kits_that_have_one() -> None:
 def test_the_lists_are_as_short_as_they_can_be() -> None:
     used = {node.op_type for node in prepared(embedding_model()).graph.node}
     assert used - onnx_guard.RECOGNIZER_OPERATORS == {"BatchNormalization", "Flatten", "PRelu"}
-    assert not onnx_guard.BACKBONE_OPERATORS & onnx_guard.RECOGNIZER_OPERATORS
+    assert not onnx_guard.NETWORK_OPERATORS & onnx_guard.RECOGNIZER_OPERATORS
     for dangerous in ("Loop", "If", "Scan", "Constant", "RandomNormal", "ConstantOfShape"):
-        assert dangerous not in onnx_guard.BACKBONE_OPERATORS
+        assert dangerous not in onnx_guard.NETWORK_OPERATORS
 
 
 def test_a_kit_can_be_built_again() -> None:
