@@ -58,7 +58,9 @@ class Preview:
         self._encoded: tuple[View | None, bytes] = (None, b"")
         self._closing = threading.Event()
         self._streams, self._counting = 0, threading.Lock()
-        self._page = {path: (files("edge.monitor").joinpath("page", name).read_bytes(), kind) for path, (name, kind) in PAGE.items()}
+        self._page = {
+            path: (files("edge.monitor").joinpath("page", name).read_bytes(), kind) for path, (name, kind) in PAGE.items()
+        }
         self._server = Server("preview", address, _Handler, self)
         if not self._server.is_local:
             log.warning("the preview at %s can be watched by everybody who reaches this machine", self.url)
