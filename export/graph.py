@@ -18,7 +18,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edge.vision.preprocess import BLANK, FeatureSpec, direction_vectors
+from edge.vision.confidence import BLANK
+from edge.vision.preprocess import FeatureSpec, direction_vectors
 from export.baseline_graph import BaselineFactors
 from export.nodes import EPS, TINY, Graph, Stored
 from export.nodes import OPSET as OPSET
@@ -138,6 +139,7 @@ def build(factors: Factors | BaselineFactors, spec: Spec, coding: Any, precision
     first, second = (g.constant(name, np.array(i, np.int64)) for i, name in enumerate(("first", "second")))
     g("Gather", ["top_labels", first], "label", axis=1)
     top, runner_up = (g("Gather", ["top_scores", i], f"{i}_score", axis=1) for i in (first, second))
+    # As in edge/vision/confidence.py:
     # certainty = visible / maximum(norm(scores), BLANK);  confidence = top * certainty;  margin = (top - second) * certainty
     norm = g("Max", [g("ReduceL2", ["scores"], "scores_norm", axes=[1], keepdims=0), g.scalar("blank", BLANK)], "norm")
     certainty = g("Div", [_visible(g, "images"), norm], "certainty")

@@ -18,7 +18,7 @@ import numpy as np
 
 from edge.errors import GalleryError
 from edge.kit.manifest import Thresholds
-from edge.vision.onnx_session import gains_by_packing, session
+from edge.vision.onnx_session import load_session, uses_prepacking
 from export.baseline_graph import BaselineFactors
 from export.graph import Factors
 from trainer.data.augment import harden
@@ -174,7 +174,7 @@ def _unit(scores: Array) -> Array:
 
 def microseconds(graph: bytes, coding: Any, crop: Array, seconds: float = 0.2) -> float:
     """Median time of one face, with 1 thread, as on the device."""
-    run = session(graph, "the graph", pack=gains_by_packing(coding.kind))
+    run = load_session(graph, "the graph", prepack=uses_prepacking(coding.kind))
     feeds = {"crops": crop[None]}
     taken: list[float] = []
     while sum(taken) < seconds or len(taken) < 20:
@@ -247,7 +247,7 @@ def non_faces(size: tuple[int, int], number: int = 100, seed: int = 0) -> Array:
 
 def _outputs(graph: bytes, crops: Array, *names: str) -> Any:
     """Outputs of a graph for many crops, a few at a time."""
-    run = session(graph, "the graph", pack=False)
+    run = load_session(graph, "the graph", prepack=False)
     chunks = [run.run(names, {"crops": crops[i : i + 64]}) for i in range(0, len(crops), 64)]
     columns = [np.concatenate(column) for column in zip(*chunks, strict=True)]
     return columns if len(names) > 1 else columns[0]

@@ -15,7 +15,7 @@ from edge.keys import load_private_key, write_key_pair
 from edge.kit import format as kits
 from edge.kit import selftest
 from edge.kit.manifest import MAX_VERSION, Manifest, Thresholds
-from edge.vision.onnx_session import session
+from edge.vision.onnx_session import load_session
 from edge.vision.recognize import OUTPUTS
 from export.nodes import Precision
 from trainer.data.detector import LICENSE as DETECTOR_LICENSE
@@ -73,7 +73,7 @@ def bundle(
 
 
 def _selftest(graph: bytes, size: tuple[int, int]) -> dict[str, Any]:
-    run = session(graph, kits.RECOGNIZER, pack=False).run
+    run = load_session(graph, kits.RECOGNIZER, prepack=False).run
     return selftest.compute_results(lambda crops: dict(zip(OUTPUTS, run(OUTPUTS, {"crops": crops}), strict=True)), size)
 
 

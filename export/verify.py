@@ -16,8 +16,9 @@ import numpy as np
 from edge.errors import GalleryError, KitError, ParityError
 from edge.kit import selftest
 from edge.kit.format import Kit
-from edge.vision.onnx_session import session
-from edge.vision.preprocess import BLANK, FeatureSpec, features
+from edge.vision.confidence import score_confidence, score_margin
+from edge.vision.onnx_session import load_session
+from edge.vision.preprocess import FeatureSpec, features
 from edge.vision.recognize import Recognizer
 from export.graph import CONTRAST, front, stored_in
 from export.measure import non_faces
@@ -103,14 +104,12 @@ class Reference:
         x = self._features(crops).T
         scores = self.factors.scores(x, self.coding).T
         code_norm, residual = self.factors.sizes(x, self.coding)
-        top = np.sort(scores, axis=1)[:, ::-1]
         visible = np.ptp(crops.reshape(len(crops), -1).astype(np.float32), axis=1) > CONTRAST
-        certainty = visible / np.maximum(np.linalg.norm(scores, axis=1), BLANK)
         return {
             "scores": scores,
             "label": scores.argmax(axis=1),
-            "confidence": top[:, 0] * certainty,
-            "margin": (top[:, 0] - top[:, 1]) * certainty,
+            "confidence": score_confidence(scores) * visible,
+            "margin": score_margin(scores) * visible,
             "code_norm": code_norm,
             "residual": residual,
         }
@@ -118,7 +117,7 @@ class Reference:
 
 def _features(kit: Kit) -> Callable[[Array], Array]:
     if kit.manifest.features["kind"] == KIND:
-        embed = session(front(kit.recognizer), "the embedding model")
+        embed = load_session(front(kit.recognizer), "the embedding model")
         beside = kit.manifest.features["beside"] and FeatureSpec(**kit.manifest.features["beside"])
         share = kit.manifest.features["share"]
         return lambda crops: stacked(embed.run([EMBEDDING], {"crops": crops})[0], crops, beside, share)

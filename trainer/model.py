@@ -22,6 +22,7 @@ import numpy as np
 from edge.errors import ModelError, TrainingError
 from edge.files import write_atomically
 from edge.kit.manifest import ALIGNMENTS
+from edge.vision.confidence import score_confidence
 from trainer import thresholds as calibrate
 from trainer.baselines.coders import BaselineCoder, restored_coding
 from trainer.data.gallery import Gallery
@@ -256,7 +257,7 @@ def fit(
     if len(gallery.people) >= calibrate.FEWEST_PEOPLE:
         left_out = calibrate.strangers_confidence(gallery, spec, parameters, method=method, progress=progress)
     if strangers is not None:
-        public = calibrate.top_confidence(model.scores(strangers.images))
+        public = score_confidence(model.scores(strangers.images))
     return replace(model, rejection=calibrate.stricter(left_out, public, fpir))
 
 

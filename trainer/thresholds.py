@@ -15,6 +15,7 @@ import numpy as np
 from scipy.stats import beta
 
 from edge.errors import ParameterError
+from edge.vision.confidence import score_confidence
 from trainer.data.gallery import Gallery
 from trainer.features.spec import Spec
 from trainer.method.base import FaceClassifier
@@ -92,14 +93,9 @@ def strangers_confidence(
         known, strange = fold != k, fold == k
         estimator: Any = method(features=spec, **parameters)
         estimator.fit(gallery.images[known], gallery.labels[known])
-        confidence[strange] = top_confidence(estimator.decision_function(gallery.images[strange]))
+        confidence[strange] = score_confidence(estimator.decision_function(gallery.images[strange]))
         believed[known] &= getattr(estimator, "looks_like_", gallery.labels[known]) == gallery.labels[known]
     return confidence[believed]
-
-
-def top_confidence(scores: Array) -> Array:
-    """(N,) top score over the norm of all, of scores (N, C): what the graph calls confidence."""
-    return scores.max(axis=1) / np.maximum(np.linalg.norm(scores, axis=1), np.finfo(scores.dtype).tiny)
 
 
 def threshold(strangers: Array, fpir: float = FPIR) -> Rejection:

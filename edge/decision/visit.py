@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from edge.errors import ParameterError
+from edge.vision.confidence import score_confidence, score_margin
 
 if TYPE_CHECKING:  # decisions do not load OpenCV
     from edge.vision.liveness import Relief, Surface
@@ -130,10 +131,9 @@ class Visit:
     @property
     def confidence(self) -> float:
         """Top of the summed scores over their norm."""
-        return max(self.evidence, default=0.0) / (math.hypot(*self.evidence) or 1.0)
+        return float(score_confidence(self.evidence)) if self.evidence else 0.0
 
     @property
     def margin(self) -> float:
         """Lead of the top of the summed scores over the second, over their norm."""
-        first, second, *_ = (*sorted(self.evidence, reverse=True), 0.0, 0.0)
-        return (first - second) / (math.hypot(*self.evidence) or 1.0)
+        return float(score_margin(self.evidence)) if len(self.evidence) > 1 else self.confidence

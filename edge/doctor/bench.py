@@ -35,7 +35,7 @@ import json, sys, time
 began = time.perf_counter()
 from edge import Recognizer
 imported = time.perf_counter()
-Recognizer.load(sys.argv[1]).finder
+Recognizer.load(sys.argv[1]).detector
 loaded = time.perf_counter()
 with open("/proc/self/status") as status:
     peak = next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
@@ -180,7 +180,7 @@ class _Bench:
 
         if whole_first:
             timed(WHOLE, lambda: self.terminal.look(frame))
-        faces = timed(DETECT, lambda: self.recognizer.finder.detect(frame.image))
+        faces = timed(DETECT, lambda: self.recognizer.detector.detect(frame.image))
         if faces:
             crops = timed(ALIGN, lambda: self._crops(frame.image, faces))
             if len(crops):

@@ -35,8 +35,8 @@ def opencv():
              {"FFMPEG": "FFMPEG", "V4L2": "v4l/v4l2", "window": "GUI"}.items()}
     say("opencv", cv2.__version__, **{key: found[1] if found else "" for key, found in parts.items()})
 def onnxruntime():
-    from edge.vision.onnx_session import onnxruntime
-    say("onnxruntime", onnxruntime().__version__)
+    from edge.vision.onnx_session import import_onnxruntime
+    say("onnxruntime", import_onnxruntime().__version__)
 for package in (numpy, opencv, onnxruntime):
     try:
         package()

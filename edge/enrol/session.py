@@ -25,9 +25,20 @@ from numpy.typing import NDArray
 from edge.camera.base import Camera, Frame
 from edge.errors import AlreadyEnrolledError, ParameterError
 from edge.text import printable, same_spelling
-from edge.vision.detect import Face, FaceFinder, photo_min_face
+from edge.vision.detect import Face, FaceDetector, photo_min_face
 from edge.vision.preprocess import SIZE, FeatureSpec, align, features
-from edge.vision.quality import Quality, QualityLimits, assess
+from edge.vision.quality import (
+    BLURRED,
+    CUT_OFF,
+    LOW_CONTRAST,
+    TOO_BRIGHT,
+    TOO_DARK,
+    TOO_SMALL,
+    TURNED_AWAY,
+    Quality,
+    QualityLimits,
+    assess,
+)
 
 WAIT_SECONDS = 0.25  # for a frame, before looking at the clock again
 MARGIN = 2.0  # sides of a photo, in sides of the face's box
@@ -40,13 +51,13 @@ ADVICE = {
     "no picture": "The camera gives no pictures.",
     "no face": "I see no face: look at the camera.",
     "several faces": "One person at a time, please.",
-    "cut off": "Come to the middle of the picture.",
-    "too small": "Come closer.",
-    "turned away": "Not so far: turn a little less.",
-    "too dark": "More light on the face, please.",
-    "too bright": "Less light on the face, please.",
-    "flat light": "The picture is too pale: wipe the lens, or change the light.",
-    "blurred": "Hold still.",
+    CUT_OFF: "Come to the middle of the picture.",
+    TOO_SMALL: "Come closer.",
+    TURNED_AWAY: "Not so far: turn a little less.",
+    TOO_DARK: "More light on the face, please.",
+    TOO_BRIGHT: "Less light on the face, please.",
+    LOW_CONTRAST: "The picture is too pale: wipe the lens, or change the light.",
+    BLURRED: "Hold still.",
     "unclear": "Hold still, with the whole face in view.",
     "duplicate": "That looks like a photo I have: move your head a little.",
 }
@@ -145,7 +156,7 @@ class Captured:
 
 def capture(
     camera: Camera,
-    finder: FaceFinder,
+    finder: FaceDetector,
     settings: CaptureSettings | None = None,
     *,
     name: str = "",
@@ -180,7 +191,7 @@ class _Session:
 
     def __init__(
         self,
-        finder: FaceFinder,
+        finder: FaceDetector,
         settings: CaptureSettings,
         name: str,
         known: Known | None,
@@ -278,7 +289,7 @@ class _Session:
                 )
 
 
-def _photo(frame: Frame, finder: FaceFinder, limits: QualityLimits) -> tuple[Photo, NDArray[np.uint8], Face] | str:
+def _photo(frame: Frame, finder: FaceDetector, limits: QualityLimits) -> tuple[Photo, NDArray[np.uint8], Face] | str:
     """The photo of the one face in a frame, grey and where the face is in it; or why there is none."""
     faces = finder.detect(frame.image)
     if len(faces) != 1:

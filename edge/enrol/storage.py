@@ -27,7 +27,7 @@ from edge.kit.format import Kit
 from edge.kit.manifest import NO_ALIGNMENT
 from edge.text import printable, same_spelling
 from edge.vision import detect
-from edge.vision.detect import Face, FaceFinder, photo_min_face
+from edge.vision.detect import Face, FaceDetector, photo_min_face
 from edge.vision.preprocess import SIZE, align, features
 from edge.vision.recognize import Recognizer
 
@@ -71,7 +71,7 @@ class Enrolment:
 def enrol(
     name: str,
     camera: Camera,
-    finder: FaceFinder,
+    finder: FaceDetector,
     output: Path,
     *,
     when: datetime,
@@ -146,12 +146,12 @@ def known_by(recognizer: Recognizer) -> Known | None:
     return known
 
 
-def find_with(file: Path | None, kit: Kit | None, *, min_face: int = detect.MIN_FACE) -> FaceFinder:
+def find_with(file: Path | None, kit: Kit | None, *, min_face: int = detect.MIN_FACE) -> FaceDetector:
     """What finds the faces: the detector in `file`, else that of the kit, else what OpenCV has."""
     write_one = "Write one on the workstation with `edge-export detector -o detector.onnx`."
     if file is None:
         try:
-            return detect.finder(None if kit is None else kit.detector, min_face=min_face)
+            return detect.load_detector(None if kit is None else kit.detector, min_face=min_face)
         except DetectorMissingError:
             missing = "There is no kit" if kit is None else "The kit has no face detector"
             raise DetectorMissingError(
@@ -164,7 +164,7 @@ def find_with(file: Path | None, kit: Kit | None, *, min_face: int = detect.MIN_
         raise DetectorMissingError(f"{file} cannot be read ({error.strerror}).", write_one) from None
     try:
         onnx_guard.check(model, onnx_guard.DETECTOR_OPERATORS, str(file))
-        return detect.Detector(model, min_face=min_face)
+        return detect.YuNetDetector(model, min_face=min_face)
     except KitUnsafeError as error:
         raise KitUnsafeError(error.message, write_one) from None
     except KitError:
@@ -175,7 +175,7 @@ def find_with(file: Path | None, kit: Kit | None, *, min_face: int = detect.MIN_
 
 
 def _enrolled(
-    output: Path, name: str, finder: FaceFinder, *, with_others: bool
+    output: Path, name: str, finder: FaceDetector, *, with_others: bool
 ) -> tuple[NDArray[np.float32], dict[str, NDArray[np.float32]]]:
     """The likenesses of the photos that `name` has, and of those that other people have."""
     rows: dict[str, list[NDArray[np.float32]]] = {}
@@ -197,7 +197,7 @@ def _listed(folder: Path) -> list[Path]:
         raise UsageError(f"{folder} cannot be opened ({error.strerror}).", "Check its permissions.") from None
 
 
-def _photo_likeness(file: Path, finder: FaceFinder) -> list[NDArray[np.float32]]:
+def _photo_likeness(file: Path, finder: FaceDetector) -> list[NDArray[np.float32]]:
     try:
         image = read_colour(file)
     except GalleryError as error:

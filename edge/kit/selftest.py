@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge.errors import SelfTestError
-from edge.vision.preprocess import BLANK
+from edge.vision.confidence import BLANK
 from edge.vision.recognize import Recognizer
 
 CROPS = 4
@@ -73,7 +73,7 @@ def _max_difference(one: NDArray[Any], other: NDArray[Any]) -> float:
 def check_with_detector(recognizer: R) -> R:
     """Run the self-test and the detector on an empty frame. Return the recognizer if both passed."""
     check(recognizer)
-    finder = recognizer.finder
+    finder = recognizer.detector
     try:
         finder.detect(np.zeros(FRAME_SHAPE, np.uint8))
     except Exception as error:

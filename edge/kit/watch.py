@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from edge.errors import EdgeError, KitError
 from edge.kit.format import Kit, read_kit_bytes
 from edge.kit.store import RECORD, KitChange, Store, rejection_reason, summary, with_id
-from edge.vision.recognize import Recognition, Recognizer
+from edge.vision.recognize import INVALID_OUTPUT, Recognition, Recognizer
 
 PROBATION_FRAMES = 50
 """A new kit passes its probation after this many frames without a failure."""
@@ -44,8 +44,8 @@ class ProbationRecognizer(Recognizer):
         except Exception as error:
             self._count_frame(f"one of its first frames failed ({type(error).__name__})")
             raise
-        is_broken = any(recognition.reason == "broken" for recognition in found)
-        self._count_frame("one of its first frames had invalid scores" if is_broken else "")
+        is_invalid = any(recognition.reason == INVALID_OUTPUT for recognition in found)
+        self._count_frame("one of its first frames had invalid scores" if is_invalid else "")
         return found
 
     def _count_frame(self, failure: str) -> None:

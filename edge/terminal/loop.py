@@ -25,7 +25,6 @@ from edge.decision.visit import Sighting, VisitRules
 from edge.events.event import Event, Sink, StreamClosed, deliver, event_from, notice
 from edge.kit.store import KitChange
 from edge.monitor.annotate import Mark, View
-from edge.vision.detect import Face
 from edge.vision.liveness import relief, surface
 from edge.vision.recognize import Recognition, Recognizer, Stage, untimed
 
@@ -84,7 +83,7 @@ class Terminal:
 
     def run(self, stop: threading.Event | None = None) -> None:
         """Until the recording ends, `stop` is set, or nobody reads the events any more."""
-        self.recognizer.finder  # noqa: B018 (a kit that finds no faces is refused now, and not at every frame)
+        self.recognizer.detector  # noqa: B018 (a kit that finds no faces is refused now, and not at every frame)
         stop = stop or threading.Event()
         reason = "interrupted"
         try:
@@ -169,17 +168,17 @@ class Terminal:
     def _look(self, frame: Frame) -> list[Event]:
         if not frame.captured <= self.camera.now():  # it would make all that follow look old
             raise ValueError("a frame from the future")
-        found = [(seen, seen.face) for seen in self.recognizer.recognize(frame.image) if seen.face is not None]
+        found = self.recognizer.recognize(frame.image)
         self.counters["faces"] += len(found)
         with self._stage("decide"):
-            boxes, labels = [face.box_xyxy for _, face in found], [seen.label for seen, _ in found]
+            boxes, labels = [seen.box_xyxy for seen in found if seen.box_xyxy], [seen.label for seen in found]
             visits = self._tracker.update(frame.captured, boxes, labels)
-            sightings = [(visit, self._sighting(*pair, frame)) for visit, pair in zip(visits, found, strict=True)]
+            sightings = [(visit, self._sighting(seen, frame)) for visit, seen in zip(visits, found, strict=True)]
             if len(sightings) > 1:
                 sightings = [(visit, replace(sighting, is_alone=False)) for visit, sighting in sightings]
             told = self._step(sightings, frame.captured)
         if self._viewers:
-            view = View(frame=frame, marks=[self._mark(*pair, visit) for visit, pair in zip(visits, found, strict=True)])
+            view = View(frame=frame, marks=[self._mark(seen, visit) for visit, seen in zip(visits, found, strict=True)])
             for viewer in self._viewers:
                 self._safely("a picture was not shown", viewer, view)
         self._processed = frame.captured
@@ -232,7 +231,7 @@ class Terminal:
     def _about(self, when: datetime) -> dict[str, Any]:
         return {"utc": when, "camera": self.camera.name, "kit_sha256": self.recognizer.kit.sha256}
 
-    def _sighting(self, seen: Recognition, face: Face, frame: Frame) -> Sighting:
+    def _sighting(self, seen: Recognition, frame: Frame) -> Sighting:
         sighting = Sighting(
             captured=frame.captured,
             label=seen.label,
@@ -240,15 +239,15 @@ class Terminal:
             margin=seen.margin,
             quality=None if seen.quality is None else seen.quality.reason,
             scores=seen.scores,
-            relief=relief(face.landmarks),
+            relief=relief(seen.landmarks),
         )
-        if not self._liveness.screen:
+        if not self._liveness.screen or seen.box_xyxy is None:
             return sighting
         grey: Any = cv2.cvtColor(frame.image, cv2.COLOR_BGR2GRAY)
-        return replace(sighting, surface=surface(grey, face.box_xyxy))
+        return replace(sighting, surface=surface(grey, seen.box_xyxy))
 
-    def _mark(self, seen: Recognition, face: Face, visit: int | None) -> Mark:
-        place: dict[str, Any] = {"box_xyxy": face.box_xyxy, "landmarks": face.landmarks}
+    def _mark(self, seen: Recognition, visit: int | None) -> Mark:
+        place: dict[str, Any] = {"box_xyxy": seen.box_xyxy, "landmarks": seen.landmarks}
         decision = None if visit is None else self._door.decision(visit)
         if decision is not None:
             granted = decision.outcome == "granted"

@@ -1,14 +1,13 @@
-"""Where the faces are: YuNet out of the kit, run by onnxruntime. Training photos and camera frames take this same path.
+"""Face detection with YuNet, run by onnxruntime. Training photos and camera frames use the same code.
 
-    frame  ->  shrunk until the smallest face asked for is just large enough  ->  YuNet  ->  boxes
-    each box, brought to one size  ->  YuNet once more  ->  five landmarks
+    frame  ->  scaled down until the smallest wanted face is just large enough  ->  YuNet  ->  boxes
+    each box, scaled to one size  ->  YuNet again  ->  five landmarks
 
-The second look is worth its time: YuNet places the landmarks of small faces as if every head were upright. Of ORL faces
-tilted by up to 20 degrees 85 % were recognised without it, and 97.5 % with it (240 photos in three folds).
+The second pass matters: YuNet places the landmarks of small faces as if every head were upright. Of ORL faces tilted by up to
+20 degrees, 85 % were recognised without it and 97.5 % with it (240 photos in three folds).
 
-From picture to boxes onnxruntime took 7.8 ms for 640x480 where cv2.FaceDetectorYN took 14.1, and 2.2 for 320x256 where it
-took 4.0 (one x86 thread, processor time); and it may be called by many threads.
-Where a kit has no detector, the Haar cascade of OpenCV 4 serves: it gives a box only, and the landmarks are guessed from it.
+onnxruntime is thread-safe and faster than cv2.FaceDetectorYN: 7.8 ms instead of 14.1 ms for 640x480 (one x86 thread).
+Kits without a detector use the Haar cascade of OpenCV 4. It gives only a box; the landmarks are estimated from the box.
 """
 
 from __future__ import annotations
@@ -23,36 +22,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge.errors import DetectorMissingError, KitError, ParameterError
-from edge.vision.onnx_session import session
+from edge.vision.onnx_session import load_session
 
 log = logging.getLogger(__name__)
 
 MIN_FACE = 80
-# Width of a face in YuNet's input, in pixels, measured on the ORL faces: at 36 all were found and at 30 97 %; at 430 all were
-# found, and at 520 68 %. Landmarks follow a tilt of the head from 150 on, best at about 200.
+# Face widths in YuNet's input, in pixels. On ORL, all faces were found from 36 to 430; 97 % at 30, 68 % at 520. Landmarks
+# follow a tilt of the head from 150 on, best at about 200.
 SMALLEST, CLOSE, LARGEST = 40, 180, 400
-WINDOW = 256  # side of the picture in which a face is CLOSE
+WINDOW = 256  # side of the image for the second pass, in which a face is CLOSE pixels wide
 SCORE, OVERLAP, CANDIDATES = 0.6, 0.3, 500
 STRIDES = (8, 16, 32)
 HEADS = ("cls", "obj", "bbox", "kps")
 GRID = 32  # the sides of YuNet's input are multiples of this
 MAX_ENLARGED = 2.0
-PHOTO_SHARE = 12  # a face in a still photo is at least this part of its longer side: who is smaller stands in the background
+PHOTO_SHARE = 12  # a face is at least 1/12 of the longer side of a photo; smaller faces are in the background
 
-# Where the landmarks lie in a frontal box of the Haar cascade, as fractions of its sides.
+# Landmarks of a frontal face in a box of the Haar cascade, as fractions of its sides.
 HAAR_LANDMARKS = np.array([[0.31, 0.39], [0.69, 0.39], [0.5, 0.605], [0.34, 0.775], [0.66, 0.775]], np.float32)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Face:
-    """A face in a frame. Pixel i of the frame reaches from i to i + 1."""
+    """A face in a frame. Pixel i of the frame covers i to i + 1."""
 
     box_xyxy: tuple[float, float, float, float]
-    """Left, top, right, bottom; may reach outside the frame."""
+    """Left, top, right, bottom in pixels. May reach outside the frame."""
     landmarks: NDArray[np.float32]
-    """(5, 2), x and y: the eyes, the nose, the corners of the mouth; of a pair, the one further left in the frame first."""
+    """(5, 2), x and y: eyes, nose, corners of the mouth. In each pair, the point further left in the frame is first."""
     score: float
-    """How sure the detector is, at most 1."""
+    """Score of the detector, at most 1."""
 
     @property
     def width(self) -> float:
@@ -63,55 +62,55 @@ class Face:
         return self.width * (self.box_xyxy[3] - self.box_xyxy[1])
 
 
-class FaceFinder(Protocol):
-    """What YuNet and the Haar cascade have in common."""
+class FaceDetector(Protocol):
+    """Finds the faces of an image. May be shared by threads."""
 
-    def detect(self, image: NDArray[np.uint8], min_face: int | None = None) -> list[Face]: ...
+    def detect(self, image: NDArray[np.uint8], min_face: int | None = None) -> list[Face]:
+        """Return the faces of a BGR image (H, W, 3), largest first. `min_face` is the smallest width, in pixels."""
 
 
-def finder(model: bytes | None, *, min_face: int = MIN_FACE, threads: int = 1) -> FaceFinder:
-    """A detector: YuNet where the kit brings it, else what OpenCV has."""
+def load_detector(model: bytes | None, *, min_face: int = MIN_FACE, threads: int = 1) -> FaceDetector:
+    """Load the kit's YuNet model, or OpenCV's Haar cascade if `model` is None."""
     if model is not None:
-        return Detector(model, min_face=min_face, threads=threads)
+        return YuNetDetector(model, min_face=min_face, threads=threads)
     return HaarDetector(min_face=min_face)
 
 
 def photo_min_face(image: NDArray[Any]) -> int:
-    """The smallest face to look for in a still photo, in pixels: photos come in all sizes."""
+    """Return the width, in pixels, of the smallest face to look for in a still photo."""
     return max(SMALLEST, max(image.shape[:2]) // PHOTO_SHARE)
 
 
-class Detector:
-    """YuNet. May be shared by threads."""
+class YuNetDetector:
+    """YuNet in two passes."""
 
     def __init__(self, model: bytes, *, min_face: int = MIN_FACE, threads: int = 1) -> None:
-        """`model` is the ONNX file of a kit, whose input may have any size; `min_face` a width in pixels of the frame."""
+        """`model` is the ONNX file of a kit. `min_face` is the smallest width to look for, in pixels of the frame."""
         self.min_face = _checked(min_face)
-        self._session = session(model, "detector.onnx", threads=threads)
+        self._session = load_session(model, "detector.onnx", threads=threads)
         self._outputs = [f"{head}_{stride}" for stride in STRIDES for head in HEADS]
         shapes = [tuple(i.shape) for i in self._session.get_inputs()]
-        is_free = len(shapes) == 1 and len(shapes[0]) == 4 and not any(isinstance(side, int) for side in shapes[0][2:])
-        if not is_free or not {o.name for o in self._session.get_outputs()} >= set(self._outputs):
-            raise KitError("The kit's detector is not one that this version can run.", "Build the kit again.")
+        has_free_size = len(shapes) == 1 and len(shapes[0]) == 4 and not any(isinstance(side, int) for side in shapes[0][2:])
+        if not has_free_size or not {o.name for o in self._session.get_outputs()} >= set(self._outputs):
+            raise KitError("This version cannot run the face detector of the kit.", "Build the kit again.")
         self._input = self._session.get_inputs()[0].name
 
     def detect(self, image: NDArray[np.uint8], min_face: int | None = None) -> list[Face]:
-        """The faces of a BGR image (H, W, 3), largest first."""
-        _refuse_other_images(image)
+        _require_bgr(image)
         scale = min(SMALLEST / _checked(min_face or self.min_face), MAX_ENLARGED)
         found = []
         while True:
             found.append(self._faces(*_scaled(image, scale)))
-            # YuNet overlooks what is too large for it, as in a portrait: such a face is found at a smaller scale.
+            # YuNet misses very large faces, as in a portrait. They are found at a smaller scale.
             if min(image.shape[:2]) * scale <= LARGEST:
                 break
             scale /= 4
-        return [self._looked_at(face, image) for face in _distinct(np.concatenate(found))]
+        return [self._refine(face, image) for face in _best_per_face(np.concatenate(found))]
 
-    def _looked_at(self, face: Face, image: NDArray[np.uint8]) -> Face:
-        """The face with the landmarks that a closer look at it gives; where that finds nothing, as it is."""
+    def _refine(self, face: Face, image: NDArray[np.uint8]) -> Face:
+        """Return the face with the landmarks of the second pass, or unchanged if that finds no face."""
         box = np.array(face.box_xyxy).reshape(2, 2)
-        scale = CLOSE / max(np.sqrt(face.area / 1.3), 1.0)  # a face is 1.3 times as high as wide, but not when it nods
+        scale = CLOSE / max(np.sqrt(face.area / 1.3), 1.0)  # faces are 1.3 times as high as wide, unless they look down
         around = box.mean(axis=0) + np.array([[-1], [1]]) * WINDOW / (2 * scale)
         (left, top), (right, bottom) = np.clip(np.rint(around), 0, image.shape[1::-1]).astype(int)
         if left >= right or top >= bottom:
@@ -122,7 +121,7 @@ class Detector:
         return _face(rows[rows[:, 14].argmax()], face.box_xyxy) if len(rows) else face
 
     def _faces(self, image: NDArray[np.uint8], scale: NDArray[Any]) -> NDArray[np.float32]:
-        """(n, 15) candidates in pixels of the frame: box, landmarks, score."""
+        """Return candidates (n, 15) in pixels of the frame: box, landmarks, score."""
         height, width = (-(-side // GRID) * GRID for side in image.shape[:2])
         blob = np.zeros((1, 3, height, width), np.float32)
         for channel, plane in zip(blob[0], cv2.split(image), strict=True):
@@ -137,33 +136,32 @@ class Detector:
             centre, half = cell + box[at, :2], np.exp(box[at, 2:]) / 2
             corners = np.stack([centre - half, centre + half], axis=1)
             points = points[at].reshape(-1, 5, 2) + cell[:, None]
-            places = np.concatenate([corners, points], axis=1) * stride / scale
-            # Rounded, because the last bits differ between processors, and what they are aligned by must not.
-            rows.append(np.hstack([np.rint(8 * places).reshape(-1, 14) / 8, np.sqrt(score[at, None]).round(4)]))
+            points = np.concatenate([corners, points], axis=1) * stride / scale
+            # Rounded, because the last bits differ between processors and the alignment must not.
+            rows.append(np.hstack([np.rint(8 * points).reshape(-1, 14) / 8, np.sqrt(score[at, None]).round(4)]))
         return np.concatenate(rows)
 
 
 class HaarDetector:
-    """The frontal-face cascade of OpenCV 4, for kits without a detector. Landmarks are a fixed part of the box."""
+    """The frontal-face cascade of OpenCV 4, for kits without a detector. Landmarks are at fixed points of the box."""
 
     def __init__(self, *, min_face: int = MIN_FACE, cascade: Any = None) -> None:
         self.min_face = _checked(min_face)
         self._file = "" if cascade is not None else _haar_file()
         self._cascade = cascade
-        log.warning("The kit has no face detector: OpenCV's Haar cascade serves, which overlooks more and aligns worse.")
+        log.warning("The kit has no face detector. OpenCV's Haar cascade is used: it misses more faces and aligns worse.")
 
     def detect(self, image: NDArray[np.uint8], min_face: int | None = None) -> list[Face]:
-        """The faces of a BGR image (H, W, 3), largest first."""
-        _refuse_other_images(image)
+        _require_bgr(image)
         least = _checked(min_face or self.min_face)
-        # A cascade keeps notes while it works, so each call has its own: threads may share a detector.
+        # A cascade is not thread-safe, so each call creates its own.
         cascade = self._cascade or getattr(cv2, "CascadeClassifier")(self._file)  # noqa: B009  unknown to OpenCV 5
         grey = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
         boxes = cascade.detectMultiScale(grey, scaleFactor=1.1, minNeighbors=5, minSize=(least, least))
         rows = [
             np.concatenate([(x, y, x + w, y + h), ((x, y) + HAAR_LANDMARKS * (w, h)).ravel(), (1.0,)]) for x, y, w, h in boxes
         ]
-        return _distinct(np.array(rows, np.float32).reshape(-1, 15))
+        return _best_per_face(np.array(rows, np.float32).reshape(-1, 15))
 
 
 def _haar_file() -> str:
@@ -171,16 +169,16 @@ def _haar_file() -> str:
     file = Path(data) / "haarcascade_frontalface_default.xml"
     if not hasattr(cv2, "CascadeClassifier") or not data or not file.is_file():
         raise DetectorMissingError(
-            "The kit has no face detector, and this OpenCV brings none.", "Build the kit with --detector yunet."
+            "The kit has no face detector, and this OpenCV has none.", "Build the kit with --detector yunet."
         )
     return str(file)
 
 
 def _scaled(image: NDArray[np.uint8], scale: float) -> tuple[NDArray[np.uint8], NDArray[Any]]:
-    """The image at another scale, and the scale as it became, (x, y). INTER_LINEAR_EXACT gives the same bytes on every CPU."""
+    """Return the scaled image and its exact scale (x, y). INTER_LINEAR_EXACT gives the same bytes on every CPU."""
     height, width = image.shape[:2]
     new_height, new_width = (max(1, round(side * scale)) for side in (height, width))
-    while image.shape[0] >= 2 * new_height and image.shape[1] >= 2 * new_width:  # each half is a mean, so nothing is lost
+    while image.shape[0] >= 2 * new_height and image.shape[1] >= 2 * new_width:  # halving averages, so no detail is skipped
         half = (image.shape[1] // 2, image.shape[0] // 2)
         image = cv2.resize(image, half, interpolation=cv2.INTER_LINEAR_EXACT)  # type: ignore[assignment]
     if image.shape[:2] != (new_height, new_width):
@@ -188,8 +186,8 @@ def _scaled(image: NDArray[np.uint8], scale: float) -> tuple[NDArray[np.uint8], 
     return image, np.array([new_width / width, new_height / height])
 
 
-def _distinct(rows: NDArray[np.float32]) -> list[Face]:
-    """Of candidates (n, 15) that show the same face the surest one; largest face first."""
+def _best_per_face(rows: NDArray[np.float32]) -> list[Face]:
+    """Return the best of the candidates (n, 15) for each face, largest face first."""
     rows = rows[np.isfinite(rows).all(axis=1)]
     rows = rows[np.argsort(-rows[:, 14], kind="stable")[:CANDIDATES]]
     faces = []
@@ -201,19 +199,19 @@ def _distinct(rows: NDArray[np.float32]) -> list[Face]:
 
 
 def _face(row: NDArray[np.float32], box_xyxy: tuple[float, float, float, float]) -> Face:
-    return Face(box_xyxy=box_xyxy, landmarks=_in_order(row[4:14].reshape(5, 2)), score=float(row[14]))
+    return Face(box_xyxy=box_xyxy, landmarks=_sort_pairs(row[4:14].reshape(5, 2)), score=float(row[14]))
 
 
 def _overlap(one: NDArray[Any], rows: NDArray[np.float32]) -> NDArray[Any]:
-    """(n,): intersection over union of one box with each."""
+    """Return the intersection over union of one box with each row, (n,)."""
     low, high = np.maximum(one[:2], rows[:, :2]), np.minimum(one[2:4], rows[:, 2:4])
     both = np.maximum(high - low, 0).prod(axis=1)
     area = (rows[:, 2:4] - rows[:, :2]).prod(axis=1)
     return both / ((one[2:4] - one[:2]).prod() + area - both)
 
 
-def _in_order(landmarks: NDArray[Any]) -> NDArray[np.float32]:
-    """Left before right, for the eyes and for the corners of the mouth."""
+def _sort_pairs(landmarks: NDArray[Any]) -> NDArray[np.float32]:
+    """Put the left point first, for the eyes and for the corners of the mouth."""
     points = landmarks.astype(np.float32)
     for pair in ([0, 1], [3, 4]):
         if points[pair[0], 0] > points[pair[1], 0]:
@@ -223,10 +221,10 @@ def _in_order(landmarks: NDArray[Any]) -> NDArray[np.float32]:
 
 def _checked(min_face: int) -> int:
     if min_face < 10:
-        raise ParameterError("min_face must be at least 10 pixels: smaller faces cannot be recognised")
+        raise ParameterError("min_face must be at least 10 pixels")
     return min_face
 
 
-def _refuse_other_images(image: NDArray[Any]) -> None:
+def _require_bgr(image: NDArray[Any]) -> None:
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
         raise ValueError(f"a frame must be uint8, H x W x 3 (BGR), not {image.dtype} {image.shape}")

@@ -1,10 +1,10 @@
-"""A head, or a picture of one? A challenge: turn your head, or nod, when asked to. docs/guide/liveness.md: what it does not stop.
+"""Measurements that distinguish a head from a picture of a head. edge/decision/challenge.py decides with them.
 
-Five points of a plane keep two numbers however the plane is turned, tilted, moved or brought closer: where the fifth lies once
-a homography has put the other four into fixed places. Here the four are the eyes and the corners of the mouth, and the fifth
-is the nose, which stands out of their plane. Of a photo that is waved about it stays in place; of a head that turns it moves.
+Relief: five points of a plane keep two numbers however the plane is turned or moved: the position of the fifth point after a
+homography has put the other four into fixed positions. Here the four are the eyes and the corners of the mouth, and the fifth
+is the nose, which is in front of their plane. It stays in place in a photo that is moved, and moves when a head turns.
 
-And a look at the picture itself, which asks nobody for anything: the ripples of a screen's grid, straight edges that move.
+Surface: the regular pattern of a screen, and straight edges around the face.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-CORNERS = np.array([[-0.5, 0], [0.5, 0], [-0.36, 1.1], [0.36, 1.1]], np.float32)  # eyes and mouth, in eye distances
-NOD = 0.8  # of a nod the nose moves less than of a turn to a side
-SQUARE, LEAST = 128, 64  # pixels in which ripples are looked for
+CORNERS = np.array([[-0.5, 0], [0.5, 0], [-0.36, 1.1], [0.36, 1.1]], np.float32)  # of eyes and mouth, in eye distances
+NOD = 0.8  # the nose moves less in a nod than in a turn to a side
+MAX_SQUARE, MIN_SQUARE = 128, 64  # side of the part of the face in which ripples are measured, in pixels
 
 
 class Relief(NamedTuple):
-    """How a face stands out, from its five landmarks. Of a flat picture x and y are the same in every view."""
+    """The depth of a face, from its five landmarks. x and y of a flat picture are the same in every view."""
 
     x: float
-    """Where the nose lies, to the right of the middle between the eyes..."""
+    """Position of the nose to the right of the middle between the eyes, in eye distances."""
     y: float
-    """...and below it, in eye distances, once eyes and mouth are in their places."""
+    """Position of the nose below the eyes, in eye distances."""
     slim: float
-    """Logarithm of height over width, of eyes and mouth."""
+    """Logarithm of height over width of the four points of eyes and mouth."""
 
     def moved(self, rest: Relief) -> tuple[float, float]:
-        """By how much the nose has, since it was at rest: to the right, and down."""
+        """Return the movement of the nose since `rest`: to the right, and down."""
         return self.x - rest.x, (self.y - rest.y) / NOD
 
 
-def relief(landmarks: NDArray[Any]) -> Relief | None:
-    """Of landmarks (5, 2). None where they are no face."""
-    points = np.asarray(landmarks, np.float32)
+def relief(landmarks: NDArray[Any] | None) -> Relief | None:
+    """Measure landmarks (5, 2). Return None if they cannot be a face."""
+    points = np.asarray(landmarks, np.float32)  # nan for None
     if points.shape != (5, 2) or not np.isfinite(points).all():
         return None
     eyes_and_mouth = points[[0, 1, 3, 4]]
@@ -54,26 +54,25 @@ def relief(landmarks: NDArray[Any]) -> Relief | None:
 
 
 class Surface(NamedTuple):
-    """What one frame shows of what the face may be on."""
+    """Signs in one frame that the face is on a screen or on paper."""
 
     ripple: float
-    """The highest peak in the spectrum of the face, over what lies around it."""
+    """The highest peak in the spectrum of the face, relative to its surroundings."""
     width: float
-    """Of the face, in pixels."""
+    """Width of the face in pixels."""
     sides: tuple[float, float, float, float]
-    """Where in the frame the next straight edges are: x of those to the left and right, y of those above and below. nan where
-    there is none."""
+    """Nearest straight edges around the face: x to the left and right, y above and below. nan if there is none."""
 
 
 def surface(grey: NDArray[np.uint8], box_xyxy: Sequence[float]) -> Surface:
-    """Of a face in a grey frame."""
+    """Measure a face in a grey frame."""
     return Surface(_ripple(grey, box_xyxy), max(box_xyxy[2] - box_xyxy[0], 1.0), _sides(grey, box_xyxy))
 
 
 def _ripple(grey: NDArray[np.uint8], box_xyxy: Sequence[float]) -> float:
     left, top, right, bottom = np.clip(np.rint(box_xyxy), 0, grey.shape[::-1] * 2).astype(int)
-    side = min(SQUARE, right - left, bottom - top)
-    if side < LEAST:
+    side = min(MAX_SQUARE, right - left, bottom - top)
+    if side < MIN_SQUARE:
         return 0.0
     x, y = (left + right - side) // 2, (top + bottom - side) // 2
     face = grey[y : y + side, x : x + side].astype(np.float32)
@@ -88,7 +87,7 @@ def _ripple(grey: NDArray[np.uint8], box_xyxy: Sequence[float]) -> float:
 
 
 def _sides(grey: NDArray[np.uint8], box_xyxy: Sequence[float]) -> tuple[float, float, float, float]:
-    """Of lines nearly as long as the face, those next to it on each side, and near enough to be a picture's."""
+    """Find the nearest lines on each side of the face that may be the edges of a picture."""
     left, top, right, bottom = box_xyxy
     size, middle = np.array([right - left, bottom - top]), np.array([left + right, top + bottom]) / 2
     nearest = np.array([[-np.inf, np.inf]] * 2)
@@ -97,7 +96,7 @@ def _sides(grey: NDArray[np.uint8], box_xyxy: Sequence[float]) -> tuple[float, f
     )
     for ends in [] if found is None else found.reshape(-1, 2, 2).astype(float):
         along = ends[1] - ends[0]
-        axis = int(abs(along[0]) > abs(along[1]))  # 0: an upright line, at some x
+        axis = int(abs(along[0]) > abs(along[1]))  # 0: a vertical line
         other = 1 - axis
         slanted = abs(along[axis]) > 0.36 * abs(along[other])
         past = np.abs(np.clip(middle[other], *sorted(ends[:, other])) - middle[other]) < 0.3 * size[other]

@@ -1,4 +1,4 @@
-"""onnxruntime as a door terminal needs it: silent, one thread, no spinning, no telemetry. Loaded on first use."""
+"""onnxruntime, configured for a small device: no log output, one thread, no spinning, no telemetry. Loaded on first use."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from edge.errors import KitError
 
 
-def onnxruntime() -> Any:
-    """The package, with telemetry off: recent ones otherwise write a device id and a database on import."""
+def import_onnxruntime() -> Any:
+    """Import onnxruntime with telemetry off: recent versions otherwise write a device id and a database."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime as ort
 
@@ -18,31 +18,33 @@ def onnxruntime() -> Any:
     return ort
 
 
-def gains_by_packing(coding: str) -> bool:
-    """Whether a graph with this kind of coding reads each matrix about once. Where every iteration has a node that reads the
-    same one, its copies take many times the memory and fall out of the cache: l1 is half as quick again without them.
+def uses_prepacking(coding: str) -> bool:
+    """Whether prepacking makes a graph with this kind of coding faster.
+
+    An iterative coding reads the same matrix in many nodes. Their copies need many times the memory and do not fit the cache:
+    l1 takes 1.5 times as long with them.
     """
     return coding not in ("l1", "src", "lrrs")
 
 
-def session(graph: bytes, name: str, *, threads: int = 1, pack: bool = True) -> Any:
-    """An InferenceSession for a graph that edge.kit.guard has passed.
+def load_session(graph: bytes, name: str, *, threads: int = 1, prepack: bool = True) -> Any:
+    """Create an InferenceSession for a graph that edge.kit.guard accepted. `name` is for the error message.
 
-    `pack` rearranges each matrix for quicker products, with a copy for each node that reads it (see `gains_by_packing`).
+    `prepack` copies each matrix for every node that reads it, in an order that multiplies faster (see `uses_prepacking`).
     """
-    ort = onnxruntime()
+    ort = import_onnxruntime()
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.load_model_format", "ONNX")
-    # An idle thread that spins burns a core of the device.
+    # An idle thread that spins uses a whole core.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    options.add_session_config_entry("session.disable_prepacking", "0" if pack else "1")
+    options.add_session_config_entry("session.disable_prepacking", "0" if prepack else "1")
     try:
         return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its errors have no common base
+    except Exception as error:  # its errors have no common base class
         reason = str(error).splitlines()[0][:200]
         raise KitError(
             f"onnxruntime {ort.__version__} cannot load {name} ({reason}).", "Install another version of onnxruntime."

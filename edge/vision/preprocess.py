@@ -1,14 +1,13 @@
-"""How a face image becomes a vector: the one definition that training, the exported graph and the device share.
+"""From a face in a frame to a feature vector: the one definition that training, the exported graph and the device share.
 
-    grey frame and five landmarks  ->  canonical crop, uint8 (H, W)  ->  pixels | gradient | both  ->  a vector of unit length
+    grey frame and five landmarks  ->  aligned crop, uint8 (H, W)  ->  pixels | gradient | both  ->  vector of unit length
 
-A face is turned, scaled and moved by one similarity until its landmarks lie where every face has them: forehead to chin.
-Embedding models, which may take the place of these features (trainer.features.network), were trained on faces in another place.
+Alignment is one similarity transform (rotation, scale, shift) that moves the landmarks close to a template.
 
-`pixels` is the crop averaged over square cells. `gradient` is the direction of the grey-level slope, which hardly changes
-with the light: blur and Sobel, the slope divided by its own length, its positive part along eight directions, squared,
-averaged over cells. `both` stacks the two at equal weight. Each step is an operator of ONNX (Pad, Conv, Relu, AveragePool...),
-so that export/graph.py can put the same arithmetic into the graph.
+`pixels` is the crop averaged over square cells. `gradient` is the direction of the grey-level slope, which changes little with
+the light: blur and Sobel, the slope divided by its length, its positive part along eight directions, squared, averaged over
+cells. `both` stacks the two with equal weight. Each step is an ONNX operator (Pad, Conv, Relu, AveragePool...), so that
+export/graph.py can put the same arithmetic into the graph.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from numpy.typing import NDArray
 
 from edge.errors import ParameterError
 from edge.kit.manifest import ALIGNMENT, ARCFACE_ALIGNMENT
+from edge.vision.confidence import BLANK
 
 Kind = Literal["pixels", "gradient", "both"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DIRECTIONS = 8
-CHUNK = 256  # images turned into features at once: bounds memory, changes nothing
-SIZE = (80, 64)  # height and width of a canonical crop, unless another is asked for
-# Where a crop shows the eyes, the nose and the corners of the mouth: x from its middle, y from its top, both in parts of its
-# height. Ours has the shape of the mean ORL face; the other is that of ArcFace, which most embedding models since were trained
-# with, SFace too. To change one is to change its name: a kit must be used with the crops that it was trained on.
+CHUNK = 256  # crops per batch; limits memory, does not change the result
+SIZE = (80, 64)  # default height and width of a crop
+# Templates: where a crop shows the eyes, the nose and the corners of the mouth. x is measured from the middle of the crop, y
+# from its top, both in crop heights. Ours is the mean ORL face. The other is from ArcFace; most embedding models use it.
+# A kit needs the crops that it was trained on, so a changed template needs a new alignment name.
 LANDMARKS = np.array([[-0.168, 0.37], [0.168, 0.37], [0, 0.558], [-0.141, 0.695], [0.141, 0.695]])
 _ARCFACE = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
-PLACES = {ALIGNMENT: LANDMARKS, ARCFACE_ALIGNMENT: (_ARCFACE - (56, 0)) / 112}
-BLANK = 1e-6  # a vector shorter than this becomes zero, instead of noise blown up to unit length
+LANDMARK_TEMPLATES = {ALIGNMENT: LANDMARKS, ARCFACE_ALIGNMENT: (_ARCFACE - (56, 0)) / 112}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSpec:
-    """What to compute from a crop. A model carries its spec, and the device refuses to guess."""
+    """Which features to compute from a crop. Models and kits store it."""
 
     height: int
     """Rows of the crop."""
@@ -48,13 +47,13 @@ class FeatureSpec:
     kind: str = "both"
     """pixels, gradient or both."""
     cell: int = 1
-    """Side of the square over which pixels are averaged."""
+    """Side of the square cells over which pixels are averaged."""
     gradient_cell: int = 2
-    """Side of the square over which directions are averaged."""
+    """Side of the square cells over which directions are averaged."""
     blur: float = 0.5
     """Standard deviation, in pixels, of the blur before the slope is taken."""
     flat: float = 0.5
-    """Slope, in grey levels per two pixels, below which a direction fades out as noise."""
+    """Slope, in grey levels per two pixels, below which a direction counts as noise and fades out."""
 
     alignment = ALIGNMENT
     network = None  # trainer.features.network.Network has the same members
@@ -63,15 +62,15 @@ class FeatureSpec:
         if self.kind not in KINDS:
             raise ParameterError(f"features must be one of {', '.join(KINDS)}, not {self.kind!r}")
         if min(self.cell, self.gradient_cell) < 1 or not (0 <= self.blur < np.inf and 0 < self.flat < np.inf):
-            raise ParameterError("a cell is at least 1 pixel wide, blur is 0 or more, flat more than 0")
+            raise ParameterError("cells must be at least 1 pixel wide, blur 0 or more, flat more than 0")
         if max(self.cell, self.gradient_cell) > min(self.height, self.width):
             raise ParameterError(f"a {self.height}x{self.width} crop is smaller than one cell")
 
     @classmethod
     def for_crop(cls, height: int, width: int, kind: str = "both") -> FeatureSpec:
-        """Cells that suit a crop's size: about 20 pixel cells and 16 direction cells across the shorter side.
+        """Return a spec with about 20 pixel cells and 16 direction cells across the shorter side.
 
-        On aligned ORL faces finer ones recognised no better, and took twice the memory and time.
+        Finer cells were not more accurate on aligned ORL faces, and took twice the memory and time.
         """
         short = min(height, width)
         return cls(
@@ -83,7 +82,7 @@ class FeatureSpec:
         )
 
     def settings(self) -> dict[str, Any]:
-        """For headers and manifests."""
+        """All fields, for model files and manifests."""
         return asdict(self)
 
     @property
@@ -97,14 +96,14 @@ class FeatureSpec:
 
     @property
     def length(self) -> int:
-        """Entries of a feature vector."""
+        """Length of a feature vector."""
         pixels = (self.height // self.cell) * (self.width // self.cell)
         cells = (self.height // self.gradient_cell) * (self.width // self.gradient_cell)
         return {"pixels": pixels, "gradient": DIRECTIONS * cells, "both": pixels + DIRECTIONS * cells}[self.kind]
 
     @property
     def slope_kernels(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The 1-D kernels of blur and Sobel in one: along the slope, and across it."""
+        """The combined 1-D kernels of blur and Sobel: along the slope, and across it."""
         radius = int(np.ceil(2.5 * self.blur))
         x = np.arange(-radius, radius + 1)
         gauss = np.exp(-0.5 * (x / self.blur) ** 2) if self.blur > 0 else np.ones(1)
@@ -115,13 +114,13 @@ class FeatureSpec:
 
 
 def direction_vectors() -> NDArray[np.float32]:
-    """(8, 2): the unit vectors (x, y) along which slopes are measured."""
+    """Return the unit vectors (x, y) along which slopes are measured, (8, 2)."""
     angle = 2 * np.pi * np.arange(DIRECTIONS) / DIRECTIONS
     return np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
 
 
 def features(crops: NDArray[np.uint8], spec: FeatureSpec) -> NDArray[np.float32]:
-    """(N, spec.length) unit rows from crops (N, H, W). A blank crop gives a zero row."""
+    """Return unit rows (N, spec.length) of crops (N, H, W). The row of a blank crop is zero."""
     if crops.ndim != 3 or crops.shape[1:] != (spec.height, spec.width):
         raise ValueError(f"crops must be N x {spec.height} x {spec.width}, not {crops.shape}")
     rows = np.empty((len(crops), spec.length), np.float32)
@@ -137,7 +136,7 @@ def features(crops: NDArray[np.uint8], spec: FeatureSpec) -> NDArray[np.float32]
 
 
 def resize_crop(image: NDArray[Any], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """A grey image at another (height, width)."""
+    """Resize a grey image to (height, width)."""
     height, width = image.shape
     return _sample(image, np.array([[width / size[1], 0, 0], [0, height / size[0], 0]]), size)
 
@@ -145,17 +144,17 @@ def resize_crop(image: NDArray[Any], size: tuple[int, int]) -> NDArray[np.uint8]
 def align(
     grey: NDArray[np.uint8], landmarks: NDArray[Any], size: tuple[int, int], alignment: str = ALIGNMENT
 ) -> NDArray[np.uint8]:
-    """The canonical crop, (height, width), of the face with these landmarks (5, 2) in a grey frame."""
+    """Return the aligned crop, (height, width), of the face with these landmarks (5, 2) in a grey frame."""
     return _sample(grey, crop_to_frame(landmarks, size, alignment), size)
 
 
 def crop_to_frame(landmarks: NDArray[Any], size: tuple[int, int], alignment: str = ALIGNMENT) -> NDArray[np.float64]:
-    """(2, 3): where a point of the crop lies in the frame, by the similarity that brings PLACES nearest to `landmarks`.
+    """Return the similarity transform (2, 3) from crop to frame that moves the template closest to `landmarks`.
 
-    With points as complex numbers it is z = a w + b: least squares in one line each, and a mirror image is impossible.
+    With points as complex numbers it is z = a w + b: least squares takes one line each, and a mirror image is impossible.
     """
     frame = np.asarray(landmarks, np.float64) @ (1, 1j)
-    crop = (PLACES[alignment] * size[0]) @ (1, 1j) + size[1] / 2
+    crop = (LANDMARK_TEMPLATES[alignment] * size[0]) @ (1, 1j) + size[1] / 2
     spread = crop - crop.mean()
     a = np.vdot(spread, frame) / np.vdot(spread, spread)
     b = frame.mean() - a * crop.mean()
@@ -163,19 +162,19 @@ def crop_to_frame(landmarks: NDArray[Any], size: tuple[int, int], alignment: str
 
 
 def _sample(image: NDArray[Any], to_source: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """The picture of (height, width) whose point p shows the image at to_source (p, 1); pixel i reaches from i to i + 1.
+    """Return an image of (height, width) whose point p shows `image` at to_source (p, 1). Pixel i covers i to i + 1.
 
-    By one warpAffine: unlike cv2.resize it gives the same bytes on every CPU. Shrinking blurs first, so that no detail falls
-    between the samples.
+    warpAffine gives the same bytes on every CPU, cv2.resize does not. The image is blurred before it is made smaller, so that
+    no detail falls between the samples.
     """
     height, width = size
     sigma = 0.4 * np.sqrt(np.maximum((to_source[:, :2] ** 2).sum(axis=0) - 1, 0))  # across, down
     corners = to_source @ np.array([[0, width, 0, width], [0, 0, height, height], [1, 1, 1, 1]])
     margin = np.ceil(3 * sigma.max()) + 2
-    last = np.array(image.shape[::-1]) - 1  # of the columns, of the rows
+    last = np.array(image.shape[::-1]) - 1  # column, row
     left, top = np.clip(corners.min(axis=1) - margin, 0, last).astype(int)
     right, bottom = np.clip(corners.max(axis=1) + margin, 0, last).astype(int)
-    image = image[top : bottom + 1, left : right + 1]  # blurring a whole frame for one face would take longer than all else
+    image = image[top : bottom + 1, left : right + 1]  # blurring the whole frame for one face would be slow
     if sigma.max() > 0:
         image = cv2.GaussianBlur(
             image,
@@ -196,7 +195,7 @@ def _sample(image: NDArray[Any], to_source: NDArray[np.float64], size: tuple[int
 
 
 def _directions(images: NDArray[np.float32], spec: FeatureSpec) -> NDArray[np.float32]:
-    """(N, 8, H, W): the positive part of the unit slope along each direction, squared, which sharpens it."""
+    """Return the squared positive part of the unit slope along each direction, (N, 8, H, W)."""
     along, across = spec.slope_kernels
     radius = len(along) // 2
     padded = np.pad(images, [(0, 0), (radius, radius), (radius, radius)], mode="edge")
@@ -209,7 +208,7 @@ def _directions(images: NDArray[np.float32], spec: FeatureSpec) -> NDArray[np.fl
 
 
 def _filter(images: NDArray[np.float32], kernel: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
-    """Correlation along one axis, only where the kernel fits."""
+    """Correlate along one axis, without padding."""
     windows = images.shape[axis] - len(kernel) + 1
     shifted = (images.take(range(i, i + windows), axis=axis) for i in range(len(kernel)))
     total = next(shifted) * kernel[0]
@@ -219,7 +218,7 @@ def _filter(images: NDArray[np.float32], kernel: NDArray[np.float32], axis: int)
 
 
 def _average(channels: NDArray[np.float32], cell: int) -> NDArray[np.float32]:
-    """(N, ...) of (N, K, H, W): means over square cells, flattened; rows and columns that fill no cell are left out."""
+    """Return the means over square cells of (N, K, H, W), flattened. Rows and columns of incomplete cells are left out."""
     n, k, height, width = channels.shape
     h, w = height // cell, width // cell
     cells = channels[:, :, : h * cell, : w * cell].reshape(n, k, h, cell, w, cell)
@@ -227,6 +226,6 @@ def _average(channels: NDArray[np.float32], cell: int) -> NDArray[np.float32]:
 
 
 def unit_rows(rows: NDArray[Any]) -> NDArray[Any]:
-    """Each row brought to unit length; a blank one becomes zero."""
+    """Scale each row to unit length. A blank row becomes zero."""
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.where(length > BLANK, rows / np.maximum(length, BLANK), 0).astype(rows.dtype)

@@ -37,7 +37,7 @@ def look(recognizer: Recognizer, frames: NDArray[np.uint8], captured: NDArray[np
     start = time.perf_counter()
     for frame, now in zip(frames, captured.tolist(), strict=True):
         found = recognizer.recognize(frame)
-        visits = tracker.update(now, [one.face.box_xyxy for one in found if one.face], [one.label for one in found])
+        visits = tracker.update(now, [one.box_xyxy for one in found if one.box_xyxy], [one.label for one in found])
         seen = {visit: sighting(one, now) for visit, one in zip(visits, found, strict=True) if visit is not None}
         decisions += door.step(now=now, when=NOON, seen=seen, gone=tracker.gone(now))
         faces.append([facts(one, frame, manifest.size) for one in found])
@@ -64,11 +64,11 @@ def sighting(one: Recognition, now: float) -> Sighting:
 
 def facts(one: Recognition, frame: NDArray[np.uint8], size: tuple[int, int]) -> dict[str, Any]:
     """Of one face: what each stage gave."""
-    assert one.face is not None
-    crop = align(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), one.face.landmarks, size)  # type: ignore[arg-type]
+    assert one.landmarks is not None
+    crop = align(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), one.landmarks, size)  # type: ignore[arg-type]
     return {
-        "box": one.face.box_xyxy,
-        "landmarks": one.face.landmarks.tolist(),
+        "box": one.box_xyxy,
+        "landmarks": one.landmarks.tolist(),
         "crop": hashlib.sha256(crop.tobytes()).hexdigest(),
         "scores": None if one.scores is None else [float(score) for score in one.scores],
         "label": one.label,

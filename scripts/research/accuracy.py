@@ -21,7 +21,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from edge.kit.manifest import ARCFACE_ALIGNMENT
-from edge.vision.onnx_session import session
+from edge.vision.confidence import score_confidence
+from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import FeatureSpec, align
 from export import graph
 from export.build import factorise
@@ -35,7 +36,6 @@ from trainer.method.estimator import LCLRRDL
 from trainer.model import fit
 from trainer.paper.experiments import Cell, load_arrays, random_split
 from trainer.presets import PRESETS
-from trainer.thresholds import top_confidence
 from trainer.types import Array
 
 FPIR, ENROLLED = 0.01, 0.7
@@ -224,7 +224,7 @@ def _answer(own: Faces, task: Task, parameters: dict[str, Any] | None, say: Call
         return Answers(task.labels[cosines.argmax(axis=1)], cosines.max(axis=1))
     estimator = _estimator(own, parameters, say).fit(_view(own, parameters)[task.train], task.labels)
     scores = estimator.decision_function(_view(own, parameters)[task.test])
-    return Answers(estimator.classes_[scores.argmax(axis=1)], top_confidence(scores))
+    return Answers(estimator.classes_[scores.argmax(axis=1)], score_confidence(scores))
 
 
 def _spec(features: str, own: FeatureSpec | None, say: Callable[[str], None]) -> Spec:
@@ -270,7 +270,7 @@ def _cost(own: Faces, task: Task, parameters: dict[str, Any], say: Callable[[str
     others = {name: value for name, value in parameters.items() if name != "features"}
     model = fit(gallery, _spec(parameters["features"], own.spec, say), others)
     built = graph.build(factorise(model), model.spec, model.coding)
-    run, taken = session(built, "the graph"), []
+    run, taken = load_session(built, "the graph"), []
     for image in images[task.test[:65]]:
         start = time.process_time()
         run.run(None, {"crops": image[None]})

@@ -23,7 +23,8 @@ import numpy as np
 import typer
 
 from edge.cli import common as console
-from edge.vision.detect import Detector, photo_min_face
+from edge.vision.confidence import score_confidence
+from edge.vision.detect import YuNetDetector, photo_min_face
 from edge.vision.preprocess import SIZE, FeatureSpec, align
 from scripts.research import orl
 from scripts.research import results as kept
@@ -36,7 +37,7 @@ from trainer.features.illumination import suited
 from trainer.method.estimator import LCLRRDL
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.presets import DEFAULT, PRESETS
-from trainer.thresholds import FPIR, top_confidence
+from trainer.thresholds import FPIR
 from trainer.types import Array
 
 DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
@@ -106,7 +107,7 @@ def faces(name: str, data: Path) -> Faces:
 
 def orl_crops() -> tuple[Array, Array]:
     """The ORL faces, found and aligned as everywhere."""
-    finder = Detector(detector.yunet(console.say))
+    finder = YuNetDetector(detector.yunet(console.say))
     crops, labels = [], []
     for person, photos in enumerate(orl.people().values()):
         for photo in photos:
@@ -144,8 +145,8 @@ def measure(found: Faces, row: Row, photos: int, splits: int, seed: int = 0) -> 
 
 def fnir(scores: Array, right: Array, strangers: Array) -> float:
     """Percent of the photos with these scores (N, C) that do not get their right name, where 1 % of the strangers' get one."""
-    least = np.quantile(top_confidence(strangers), 1 - FPIR)
-    return float(100 * (1 - np.mean(right & (top_confidence(scores) > least))))
+    least = np.quantile(score_confidence(strangers), 1 - FPIR)
+    return float(100 * (1 - np.mean(right & (score_confidence(scores) > least))))
 
 
 def draw(found: Faces, photos: int, rng: np.random.Generator) -> Array:

@@ -30,7 +30,7 @@ from edge.decision.door import Decision, Door
 from edge.decision.track import Tracker
 from edge.decision.visit import Sighting, VisitRules
 from edge.files import write_atomically
-from edge.vision.detect import Detector, Face, photo_min_face
+from edge.vision.detect import Face, YuNetDetector, photo_min_face
 from edge.vision.liveness import Surface, relief, surface
 from edge.vision.quality import pose
 from scripts.research import orl
@@ -89,8 +89,8 @@ def _ending(decision: Decision) -> str:
 
 
 @cache
-def yunet() -> Detector:
-    return Detector(detector.yunet(console.say), min_face=80)
+def yunet() -> YuNetDetector:
+    return YuNetDetector(detector.yunet(console.say), min_face=80)
 
 
 @cache

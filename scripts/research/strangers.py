@@ -15,6 +15,7 @@ import numpy as np
 import typer
 
 from edge.cli import common as console
+from edge.vision.confidence import score_confidence
 from edge.vision.preprocess import FeatureSpec
 from scripts.research import orl
 from scripts.research import stranger_scores as rejection
@@ -23,7 +24,7 @@ from trainer.data import gallery
 from trainer.method.estimator import LCLRRDL
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.presets import PRESETS
-from trainer.thresholds import strangers_confidence, threshold, top_confidence
+from trainer.thresholds import strangers_confidence, threshold
 
 FPIR, TRIPLES = 0.01, 30
 WAYS: dict[str, dict[str, Any]] = {
@@ -75,13 +76,13 @@ def measure(case: Case, parameters: dict[str, Any], seed: int) -> dict[str, floa
     model = LCLRRDL(features=case.spec, **settings).fit(case.images[case.train], case.labels[case.train])
     scores, strange = (model.decision_function(case.images[rows]) for rows in (case.test, case.strangers))
     right = model.classes_[scores.argmax(axis=1)] == case.labels[case.test]
-    accepted = top_confidence(scores) > np.quantile(top_confidence(strange), 1 - FPIR)
+    accepted = score_confidence(scores) > np.quantile(score_confidence(strange), 1 - FPIR)
     hit, clean = right & accepted, case.clean[case.test]
     rng = np.random.default_rng(seed)
     threes, who = triples(scores, case.labels[case.test], rng)
     others, _ = triples(strange, case.labels[case.strangers], rng)
     hit_three = (model.classes_[threes.argmax(axis=1)] == who) & (
-        top_confidence(threes) > np.quantile(top_confidence(others), 1 - FPIR)
+        score_confidence(threes) > np.quantile(score_confidence(others), 1 - FPIR)
     )
     known = gallery.Gallery(
         images=case.images[case.train], labels=case.labels[case.train].astype(str), sources=tuple(map(str, case.train))
@@ -92,8 +93,8 @@ def measure(case: Case, parameters: dict[str, Any], seed: int) -> dict[str, floa
         "FNIR clean": 1 - hit[clean].mean(),
         "FNIR occluded": 1 - hit[~clean].mean() if (~clean).any() else np.nan,
         "FNIR, three photos": 1 - hit_three.mean(),
-        "calibrated: FPIR": np.mean(top_confidence(strange) >= least),
-        "FNIR": 1 - np.mean(right & (top_confidence(scores) >= least)),
+        "calibrated: FPIR": np.mean(score_confidence(strange) >= least),
+        "FNIR": 1 - np.mean(right & (score_confidence(scores) >= least)),
     }
     return {name: 100 * float(share) for name, share in shares.items()}
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from edge.errors import UsageError
 from edge.kit import format as kits
 from edge.kit import guard as onnx_guard
-from edge.vision.onnx_session import session
+from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import FeatureSpec
 from edge.vision.recognize import OUTPUTS, Recognizer
 from export import graph
@@ -62,7 +62,7 @@ def graph_of(trained: Model, precision: Precision = "fp32") -> bytes:
 
 
 def run(built: bytes, images: Array) -> dict[str, Array]:
-    return dict(zip(OUTPUTS, session(built, "graph", pack=False).run(OUTPUTS, {"crops": images}), strict=True))
+    return dict(zip(OUTPUTS, load_session(built, "graph", prepack=False).run(OUTPUTS, {"crops": images}), strict=True))
 
 
 @pytest.mark.parametrize("name", METHOD_NAMES)

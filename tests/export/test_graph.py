@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from edge.kit import guard as onnx_guard
-from edge.vision.onnx_session import session
+from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import FeatureSpec
 from edge.vision.recognize import OUTPUTS
 from export import graph
@@ -26,7 +26,7 @@ CODINGS = ("l1", "l21")
 
 
 def run(built: bytes, crops: Array) -> dict[str, Array]:
-    return dict(zip(OUTPUTS, session(built, "graph").run(OUTPUTS, {"crops": crops}), strict=True))
+    return dict(zip(OUTPUTS, load_session(built, "graph").run(OUTPUTS, {"crops": crops}), strict=True))
 
 
 def build(model: Model, precision: Precision = "fp32") -> bytes:

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from edge.errors import ParameterError
+from edge.vision.confidence import score_confidence
 from tests.trainer.test_model import SPEC, gallery
 from trainer import thresholds as calibrate
 from trainer.method.estimator import LCLRRDL
 from trainer.model import Model, fit
-from trainer.thresholds import strangers_confidence, stricter, threshold, top_confidence
+from trainer.thresholds import strangers_confidence, stricter, threshold
 
 confidences = st.lists(st.floats(-0.2, 1.0), min_size=1, max_size=400).map(np.array)
 
@@ -82,7 +83,7 @@ def test_a_stranger_is_scored_by_a_model_that_never_saw_them(monkeypatch: pytest
 
 def test_confidence_is_that_of_the_graph() -> None:
     scores = np.array([[3.0, 4.0], [0.0, 0.0], [-1.0, 0.0]])
-    np.testing.assert_allclose(top_confidence(scores), [0.8, 0, 0])
+    np.testing.assert_allclose(score_confidence(scores), [0.8, 0, 0])
 
 
 def test_a_model_keeps_its_threshold(tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_strangers_are_scored_by_the_model_itself(people: tuple[str, ...], tmp_p
     model = fit(known, SPEC, {"atoms_per_class": 3}, fpir=0.1, strangers=strangers)
     found = model.rejection
     assert found is not None
-    scored = top_confidence(model.scores(strangers.images))
+    scored = score_confidence(model.scores(strangers.images))
     trials = {True: len(strangers.images), False: len(known.images) if len(people) > 5 else 0}
     assert (found.trials, found.others_trials) == (trials[found.public], trials[not found.public])
     assert (found.passed if found.public else found.others_passed) == np.sum(scored >= found.confidence) <= 1

@@ -42,7 +42,7 @@ def copies(crops: NDArray[np.uint8], number: int, rng: np.random.Generator, plac
     """(number N, H, W): copies of the crops (N, H, W), all first ones before all second ones; moved, relit, every second one
     mirrored, three in eight covered by sunglasses, a scarf or a block.
 
-    `places` is where crops show eyes, nose and mouth, as in edge.vision.preprocess.PLACES.
+    `places` is where crops show eyes, nose and mouth, as in edge.vision.preprocess.LANDMARK_TEMPLATES.
     """
     made = [
         _copy(crop, COVERS[k % len(COVERS)], (i + k) % 2 == 0, rng, places)

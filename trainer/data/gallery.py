@@ -24,7 +24,7 @@ from edge.camera.photo import SUFFIXES, PhotoError, decode, to_8_bit
 from edge.errors import GalleryError
 from edge.kit.manifest import ALIGNMENT, NO_ALIGNMENT
 from edge.text import count, hxw, same_spelling, some
-from edge.vision.detect import Detector, FaceFinder, photo_min_face
+from edge.vision.detect import FaceDetector, YuNetDetector, photo_min_face
 from edge.vision.preprocess import SIZE, align, resize_crop
 from edge.vision.quality import QualityLimits, assess
 from trainer.data import arrays, detector
@@ -107,7 +107,7 @@ def load(
     size: tuple[int, int] | None = None,
     skip_bad: bool = False,
     progress: Callable[[int, int], None] | None = None,
-    finder: FaceFinder | None = None,
+    finder: FaceDetector | None = None,
     say: Callable[[str], None] = lambda _: None,
     testing: bool = False,
     alignment: str = ALIGNMENT,
@@ -131,7 +131,7 @@ def load(
     if path.is_dir():
         people, entries = _folder_entries(path, notes, colour=not cropped, flat=testing)
         if not cropped:
-            finder = finder or Detector(detector.yunet(say))
+            finder = finder or YuNetDetector(detector.yunet(say))
             crop, aligned = partial(_aligned, finder=finder, size=size or SIZE, alignment=alignment), alignment
     elif not path.exists():
         raise GalleryError(f"There is no {path}.", "Check the path.")
@@ -184,7 +184,7 @@ def _resized(grey: NDArray[np.uint8], *, size: tuple[int, int] | None) -> tuple[
 
 
 def _aligned(
-    image: NDArray[np.uint8], *, finder: FaceFinder, size: tuple[int, int], alignment: str
+    image: NDArray[np.uint8], *, finder: FaceDetector, size: tuple[int, int], alignment: str
 ) -> tuple[NDArray[np.uint8], str]:
     """The canonical crop of the one face in a photo (BGR), and a remark."""
     faces = finder.detect(image, photo_min_face(image))
@@ -195,7 +195,7 @@ def _aligned(
     grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
     reason = assess(grey, faces[0], _USABLE).reason
     if reason is not None:
-        raise PhotoError(f"face {reason}")
+        raise PhotoError(reason)
     return align(grey, faces[0].landmarks, size, alignment), _CROWDED if len(faces) > 1 else ""
 
 

@@ -15,11 +15,11 @@ from edge.errors import GalleryError, ModelError, UsageError
 from edge.kit import format as kits
 from edge.kit.format import Kit
 from edge.text import plural, some
+from edge.vision.confidence import score_confidence
 from edge.vision.recognize import Recognizer
 from trainer.data import gallery
 from trainer.data.gallery import Gallery, Refused
 from trainer.model import Model
-from trainer.thresholds import top_confidence
 from trainer.types import Array
 
 CHUNK = 256  # crops given to a graph at once: bounds memory, changes nothing
@@ -134,7 +134,7 @@ def _is_model(file: Path) -> bool:
 def of_model(model: Model, file: str = "") -> Subject:
     def score(crops: Array) -> tuple[Array, Array]:
         scores = model.scores(crops)
-        return scores, top_confidence(scores)
+        return scores, score_confidence(scores)
 
     return Subject(
         kind="model",

@@ -23,7 +23,7 @@ import numpy as np
 from edge.errors import KitError, KitUnsafeError, ParameterError, UsageError
 from edge.kit import guard as onnx_guard
 from edge.kit.manifest import ARCFACE_ALIGNMENT
-from edge.vision.onnx_session import session
+from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import FeatureSpec, unit_rows
 from trainer.downloads import WheelFile
 from trainer.types import Array
@@ -159,7 +159,7 @@ def checked(data: bytes, name: str = "The model", *, mean: float = 0.0, scale: f
 @lru_cache(maxsize=2)
 def _runner(model: bytes) -> Callable[[Array], Array]:
     """Return a function: channels (N, 3, 112, 112) float32 -> embedding (N, d). Not in Network, which is pickled."""
-    run = session(prepared(model).SerializeToString(deterministic=True), "the network")
+    run = load_session(prepared(model).SerializeToString(deterministic=True), "the network")
     return lambda channels: run.run([EMBEDDING], {CHANNELS: channels})[0]
 
 

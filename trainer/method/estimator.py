@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_random_state
 
 from edge.errors import ParameterError, TrainingError
-from edge.vision.preprocess import PLACES
+from edge.vision.preprocess import LANDMARK_TEMPLATES
 from trainer.data import augment
 from trainer.data.label_noise import looks_like
 from trainer.features.parts import Grid, fuse, part_coders, part_rows, unit_part
@@ -150,7 +150,7 @@ class LCLRRDL(CodeClassifier):
         assert spec is not None
         crops = np.reshape(X, (-1, spec.height, spec.width)).astype(np.uint8)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        return spec.vectors(augment.copies(crops, self.copies, rng, PLACES[spec.alignment]))
+        return spec.vectors(augment.copies(crops, self.copies, rng, LANDMARK_TEMPLATES[spec.alignment]))
 
     def _coding(self, d: int) -> Coding:
         if isinstance(self.coding, Coding):

@@ -80,7 +80,9 @@ def test_the_stages_do_what_the_recogniser_does(kit: Path, visit: Path) -> None:
     with open_camera(str(visit)) as camera:
         frame = camera.frame(1)
         assert frame is not None
-        crops = bench._Bench(recognizer, camera, time.perf_counter)._crops(frame.image, recognizer.finder.detect(frame.image))
+        crops = bench._Bench(recognizer, camera, time.perf_counter)._crops(
+            frame.image, recognizer.detector.detect(frame.image)
+        )
     alone = recognizer.recognize_crops(crops)
     whole = [face for face in recognizer.recognize(frame.image) if face.quality and face.quality.reason is None]
     assert [face.scores for face in alone] == [face.scores for face in whole] != []

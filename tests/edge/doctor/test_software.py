@@ -28,14 +28,15 @@ import json, sys
 import cv2
 import numpy as np
 from edge.vision.recognize import Recognizer
-from edge.vision.onnx_session import onnxruntime
+from edge.vision.onnx_session import import_onnxruntime
 recognizer = Recognizer.load(sys.argv[1])
 if sys.argv[2].endswith(".png"):
     faces = recognizer.recognize(cv2.imread(sys.argv[2]))
-    print(json.dumps([cv2.__version__, [face.facts() for face in faces], [face.face.landmarks.tolist() for face in faces]]))
+    print(json.dumps([cv2.__version__, [face.facts() for face in faces], [face.landmarks.tolist() for face in faces]]))
     sys.exit()
 np.savez(sys.argv[3], **recognizer.outputs(np.load(sys.argv[2])))
-print(json.dumps([onnxruntime().__version__, [face.reason for face in recognizer.recognize_crops(np.load(sys.argv[2]))]]))
+faces = recognizer.recognize_crops(np.load(sys.argv[2]))
+print(json.dumps([import_onnxruntime().__version__, [face.reason for face in faces]]))
 """
 
 
@@ -114,5 +115,5 @@ def test_a_frame_is_seen_alike(oldest: tuple[Path, str], tmp_path: Path) -> None
     (here,) = recognizer.recognize(portraits.in_a_room(portraits.people()["s1"][8], width=170))
     assert (there["label"], there["reason"]) == (here.label, here.reason) == ("s1", "recognised")
     assert there["confidence"] == pytest.approx(here.confidence, abs=0.005)
-    assert here.face is not None
-    np.testing.assert_allclose(points, here.face.landmarks, atol=0.05)
+    assert here.landmarks is not None
+    np.testing.assert_allclose(points, here.landmarks, atol=0.05)

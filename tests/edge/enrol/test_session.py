@@ -175,10 +175,10 @@ def two_people() -> Any:
 @pytest.mark.parametrize(
     ("reason", "change"),
     [
-        ("blurred", lambda frame: cv2.GaussianBlur(frame, (0, 0), 4)),
-        ("too dark", lambda frame: (frame * 0.15).astype(np.uint8)),
-        ("too small", lambda frame: in_a_room(frame[PORTRAIT], width=60, size=(300, 400))),
-        ("cut off", lambda frame: frame[:, 180:]),
+        ("face blurred", lambda frame: cv2.GaussianBlur(frame, (0, 0), 4)),
+        ("face too dark", lambda frame: (frame * 0.15).astype(np.uint8)),
+        ("face too small", lambda frame: in_a_room(frame[PORTRAIT], width=60, size=(300, 400))),
+        ("face cut off", lambda frame: frame[:, 180:]),
         ("several faces", lambda _: two_people()),
         ("no face", lambda frame: np.full_like(frame, 90)),
     ],

@@ -47,6 +47,6 @@ def test_detector_that_fails_on_an_empty_frame_is_rejected(monkeypatch: pytest.M
     def fail(*_: Any) -> None:
         raise RuntimeError("injected")
 
-    monkeypatch.setattr(recognizer.finder, "detect", fail)
+    monkeypatch.setattr(recognizer.detector, "detect", fail)
     with pytest.raises(SelfTestError, match="RuntimeError"):
         selftest.check_with_detector(recognizer)

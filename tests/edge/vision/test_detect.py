@@ -13,7 +13,7 @@ import pytest
 
 from edge.errors import DetectorMissingError, KitError, ParameterError
 from edge.vision import detect
-from edge.vision.detect import Detector, HaarDetector
+from edge.vision.detect import HaarDetector, YuNetDetector
 from tests.fixtures.portraits import finder, in_a_room, orl, yunet
 from trainer.data import detector
 
@@ -136,7 +136,7 @@ def test_other_images_are_refused(image: np.ndarray) -> None:
 
 def test_a_face_too_small_to_be_one_cannot_be_asked_for() -> None:
     with pytest.raises(ParameterError, match="at least 10 pixels"):
-        Detector(yunet(), min_face=9)
+        YuNetDetector(yunet(), min_face=9)
     with pytest.raises(ParameterError):
         finder().detect(orl()[0], 3)
 
@@ -152,7 +152,7 @@ def test_threads_share_a_detector() -> None:
 def test_a_detector_of_another_kind_is_refused() -> None:
     yunet()  # or skip
     with pytest.raises(KitError, match="Build the kit again"):
-        Detector(detector.original())  # of a fixed size
+        YuNetDetector(detector.original())  # of a fixed size
 
 
 class Cascade:
@@ -181,10 +181,10 @@ def test_haar_sees_nobody() -> None:
 def test_without_any_detector_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(cv2, "CascadeClassifier", raising=False)
     with pytest.raises(DetectorMissingError, match="--detector yunet") as caught:
-        detect.finder(None)
+        detect.load_detector(None)
     assert caught.value.exit_code == 32
 
 
 def test_the_pair_further_left_comes_first() -> None:
     points = np.array([[5, 0], [1, 0], [3, 2], [1, 4], [5, 4]], np.float32)
-    np.testing.assert_array_equal(detect._in_order(points), [[1, 0], [5, 0], [3, 2], [1, 4], [5, 4]])
+    np.testing.assert_array_equal(detect._sort_pairs(points), [[1, 0], [5, 0], [3, 2], [1, 4], [5, 4]])

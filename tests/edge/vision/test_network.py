@@ -19,7 +19,7 @@ from edge.errors import KitDamagedError, UsageError
 from edge.kit import format as kits
 from edge.kit.manifest import ARCFACE_ALIGNMENT, Thresholds
 from edge.vision.detect import Face
-from edge.vision.preprocess import PLACES, FeatureSpec, align
+from edge.vision.preprocess import LANDMARK_TEMPLATES, FeatureSpec, align
 from edge.vision.recognize import Recognizer
 from export import graph
 from export.graph import Factors
@@ -129,7 +129,7 @@ def test_crops_are_those_that_it_was_trained_on(tmp_path: Path) -> None:
 
 def test_a_face_that_is_in_place_stays_there() -> None:
     frame = np.random.default_rng(0).integers(0, 256, SIZE, np.uint8)
-    landmarks = (PLACES[ARCFACE_ALIGNMENT] * SIDE + (SIDE / 2, 0)).astype(np.float32)
+    landmarks = (LANDMARK_TEMPLATES[ARCFACE_ALIGNMENT] * SIDE + (SIDE / 2, 0)).astype(np.float32)
     face = Face(box_xyxy=(0, 0, SIDE, SIDE), landmarks=landmarks, score=1.0)
     recognizer = Recognizer(kits.parse(kit()))
     assert np.abs(recognizer.crop(frame, face).astype(int) - frame).max() <= 1

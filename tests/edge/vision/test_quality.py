@@ -39,13 +39,17 @@ def test_real_photos_pass() -> None:
 @pytest.mark.parametrize(
     ("photos", "reason", "least"),
     [
-        (lambda: [cv2.GaussianBlur(photo, (0, 0), 3) for photo in orl()], "blurred", 0.95),
-        (lambda: each(lambda photo: photo * 0.1, orl()), "too dark", 0.95),
+        (lambda: [cv2.GaussianBlur(photo, (0, 0), 3) for photo in orl()], "face blurred", 0.95),
+        (lambda: each(lambda photo: photo * 0.1, orl()), "face too dark", 0.95),
         # Where all is white not even a face is found.
-        (lambda: each(lambda photo: photo * 3, orl()), "too bright", 0.5),
-        (lambda: [photo[:, 46:] for photo in orl()], "cut off", 0.6),
-        (lambda: [photo[:68] for photo in orl()], "cut off", 0.6),
-        (lambda: [cv2.resize(photo, None, fx=0.4, fy=0.4, interpolation=cv2.INTER_AREA) for photo in orl()], "too small", 0.9),
+        (lambda: each(lambda photo: photo * 3, orl()), "face too bright", 0.5),
+        (lambda: [photo[:, 46:] for photo in orl()], "face cut off", 0.6),
+        (lambda: [photo[:68] for photo in orl()], "face cut off", 0.6),
+        (
+            lambda: [cv2.resize(photo, None, fx=0.4, fy=0.4, interpolation=cv2.INTER_AREA) for photo in orl()],
+            "face too small",
+            0.9,
+        ),
     ],
     ids=["blurred", "dark", "bright", "cut at the side", "cut below", "small"],
 )
@@ -114,7 +118,7 @@ def test_who_looks_away_is_refused() -> None:
     assert reason(yaw=25) is None
     assert reason(pitch=-15, roll=20) is None
     for turned in ({"yaw": 60.0}, {"yaw": -60.0}, {"pitch": 55.0}, {"pitch": -55.0}, {"roll": 50.0}, {"roll": 180.0}):
-        assert reason(**turned) == "turned away", turned
+        assert reason(**turned) == "face turned away", turned
 
 
 def test_landmarks_in_one_point_are_no_crash() -> None:

@@ -62,7 +62,7 @@ def test_what_is_no_face_gets_no_name(coding: str, kind: str) -> None:
 
 def test_a_blank_crop_says_so(built: Recognizer) -> None:
     (face,) = built.recognize_crops(np.zeros((1, *doors.SIZE), np.uint8))
-    assert (face.label, face.reason, face.confidence, face.margin) == (None, "blank", 0, 0)
+    assert (face.label, face.reason, face.confidence, face.margin) == (None, "blank image", 0, 0)
 
 
 def test_no_crops_no_answers(built: Recognizer) -> None:
@@ -90,7 +90,7 @@ def test_numbers_that_are_none_get_no_name() -> None:
     factors = Factors.of(model)
     broken = replace(factors, B=np.full_like(factors.B, np.nan))
     recognizer = Recognizer(replace(kit, recognizer=graph.build(broken, model.spec, model.coding)))
-    assert {face.reason for face in recognizer.recognize_crops(doors.held_out()[0])} == {"broken"}
+    assert {face.reason for face in recognizer.recognize_crops(doors.held_out()[0])} == {"invalid output"}
     assert {face.label for face in recognizer.recognize_crops(doors.held_out()[0])} == {None}
 
 
@@ -100,7 +100,7 @@ def test_a_graph_that_does_not_fit_the_manifest_is_refused() -> None:
         replace(kit.manifest, labels=kit.manifest.labels[:-1]),
         replace(kit.manifest, crop={"height": 20, "width": 24}),
     ):
-        with pytest.raises(KitError, match="do not fit together"):
+        with pytest.raises(KitError, match="does not match"):
             Recognizer(replace(kit, manifest=changed))
 
 
@@ -117,9 +117,9 @@ def test_thresholds_are_inclusive() -> None:
     exact = Thresholds(confidence=found.confidence, residual=found.residual, provisional=False)
     assert Recognizer(_with(kit, exact)).recognize_crops(crop)[0].label == found.nearest
     higher = replace(exact, confidence=np.nextafter(found.confidence, 2.0))
-    assert Recognizer(_with(kit, higher)).recognize_crops(crop)[0].reason == "unsure"
+    assert Recognizer(_with(kit, higher)).recognize_crops(crop)[0].reason == "low confidence"
     lower = replace(exact, residual=np.nextafter(found.residual, 0.0))
-    assert Recognizer(_with(kit, lower)).recognize_crops(crop)[0].reason == "unlike"
+    assert Recognizer(_with(kit, lower)).recognize_crops(crop)[0].reason == "high residual"
 
 
 def _with(kit: kits.Kit, thresholds: Thresholds) -> kits.Kit:
@@ -140,7 +140,7 @@ def test_people_in_a_frame_are_recognised(door: Recognizer) -> None:
             total += 1
             right += found.label == name
             assert found.label in (name, None)
-            assert found.face is not None
+            assert found.box_xyxy is not None
             assert found.quality is not None
             assert found.quality.reason is None
             assert found.scores is not None
@@ -156,7 +156,7 @@ def test_a_frame_gives_what_its_crop_gives(door: Recognizer) -> None:
     (face,) = portraits.finder().detect(photo)
     crop = align(portraits.grey(photo), face.landmarks, SIZE)
     (wanted,) = door.recognize_crops(crop[None])
-    assert replace(found, face=None, quality=None) == wanted
+    assert replace(found, box_xyxy=None, landmarks=None, quality=None) == wanted
 
 
 def test_of_two_people_each_gets_an_answer_and_a_bad_one_its_reason(door: Recognizer) -> None:
@@ -166,14 +166,14 @@ def test_of_two_people_each_gets_an_answer_and_a_bad_one_its_reason(door: Recogn
     blurred, sharp = door.recognize(frame)
     assert (sharp.label, sharp.reason) == ("s1", "recognised")
     assert (blurred.label, blurred.nearest, blurred.confidence, blurred.scores) == (None, "", 0, None)
-    assert blurred.reason == "blurred"
+    assert blurred.reason == "face blurred"
     assert blurred.threshold == sharp.threshold
 
 
 def test_the_limits_are_the_callers(door: Recognizer) -> None:
     frame = portraits.in_a_room(portraits.people()["s1"][8], width=140)
     strict = Recognizer(door.kit, limits=QualityLimits(min_size=200))
-    assert [found.reason for found in strict.recognize(frame)] == ["too small"]
+    assert [found.reason for found in strict.recognize(frame)] == ["face too small"]
     distant = Recognizer(door.kit, min_face=320)
     assert distant.recognize(frame) == []
     assert len(distant.recognize(frame, min_face=80)) == 1
@@ -219,7 +219,7 @@ def test_loading_takes_little(tmp_path: Path) -> None:
         "import re, sys\n"
         "from pathlib import Path\n"
         "from edge import Recognizer\n"
-        "Recognizer.load(sys.argv[1]).finder\n"
+        "Recognizer.load(sys.argv[1]).detector\n"
         "print(re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())[1])\n"
     )
     run = subprocess.run([sys.executable, "-c", script, str(tmp_path / "door.kit")], cwd=ROOT, capture_output=True, text=True)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from edge.errors import EdgeError, GalleryError
 from edge.kit.manifest import Thresholds
+from edge.vision.confidence import score_confidence
 from edge.vision.preprocess import FeatureSpec
 from export import graph
 from export.graph import Factors
@@ -32,7 +33,6 @@ from trainer.evaluation.measures import FPIRS, Evaluation, Share
 from trainer.evaluation.report import page
 from trainer.evaluation.trials import REFUSED, Subject, Trials
 from trainer.model import Model, fit
-from trainer.thresholds import top_confidence
 
 PEOPLE = ("anna", "ben", "çelik", "dora")
 
@@ -60,7 +60,7 @@ def some_trials(draw: st.DrawFn) -> Trials:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     scores = rng.integers(-2, 6, (len(truth), len(PEOPLE))).astype(float)
     names = np.array([PEOPLE[who] if who >= 0 else f"stranger {rng.integers(3)}" for who in truth])
-    confidence = np.where(rng.random(len(truth)) < 0.1, REFUSED, top_confidence(scores))
+    confidence = np.where(rng.random(len(truth)) < 0.1, REFUSED, score_confidence(scores))
     return Trials(
         labels=PEOPLE,
         scores=scores,
