@@ -1,7 +1,6 @@
-"""How long each stage takes on this device, with this kit, on frames of this camera or recording.
+"""Measure how long each stage of a frame takes on this device, and how long a start takes.
 
-All stages run on the same frame one after the other, and the whole way of a frame beside them, in turns before and after: a
-machine that is busy with something else slows all of them alike, so that their ratios hold. The first frame warms up.
+The stages are timed inside the terminal's own loop, so their ratios hold on a busy machine too. The first frame warms up.
 """
 
 from __future__ import annotations
@@ -9,27 +8,31 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from edge import stages
 from edge.camera.base import Camera, Frame
 from edge.doctor.child_process import run_python
 from edge.errors import CameraError
 from edge.terminal.loop import Terminal
-from edge.vision.detect import Face
-from edge.vision.quality import assess
-from edge.vision.recognize import Recognition, Recognizer
+from edge.vision.recognize import Recognizer
 
 WARM_UP = 5
 WAIT_SECONDS = 5.0
 STARTS, START_SECONDS = 3, 60.0
-# The memory is the process's own: what getrusage says may be that of the process that started it.
+READ = "read"
+STAGES = (READ, *stages.STAGES)
+"""What is timed: to read a frame of a recording, and the stages of the terminal."""
+GOALS = {"recognition_share": 0.05, "whole_to_detector": 1.3, "start_seconds": 0.5, "peak_mb": 120.0}
+"""Upper limits; the last two are for a workstation."""
+# VmHWM is the memory of this process alone; getrusage may include its parent.
 START = """
 import json, sys, time
 began = time.perf_counter()
@@ -43,19 +46,14 @@ print(json.dumps({
     "import_seconds": imported - began,
     "load_seconds": loaded - imported,
     "peak_mb": peak,
-    "strangers": sorted({"onnx", "scipy", "sklearn"} & set(sys.modules)),
+    "unwanted": sorted({"onnx", "scipy", "sklearn"} & set(sys.modules)),
 }))
 """
-
-READ, DETECT, ALIGN, RECOGNISE, DECIDE, WHOLE = "read", "detect", "align and quality", "recognise", "track and decide", "whole"
-STAGES = (READ, DETECT, ALIGN, RECOGNISE, DECIDE, WHOLE)
-"""What is timed: to decode a frame (of a recording), to find the faces, to cut them out and judge them, to recognise them, to
-follow and decide; and a frame's whole way from the camera to the decision."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """How long something took, or how many times as long as something else."""
+    """Median and 95th percentile of durations or of ratios."""
 
     p50: float
     p95: float
@@ -68,63 +66,62 @@ class Times:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """What a fresh process needs until it is ready for the first frame: medians over a few."""
+    """Cost of starting a process until it is ready for the first frame: medians of several starts."""
 
     import_seconds: float
-    """To `from edge import Recognizer`."""
+    """Time of `from edge import Recognizer`."""
     load_seconds: float
-    """To read and check the kit, and make its detector and recogniser."""
+    """Time to read and check the kit, and to build its detector and recogniser."""
     peak_mb: float
-    """Memory, at most so far."""
-    strangers: tuple[str, ...]
-    """Packages it loaded that a device has no need of."""
+    """Peak memory."""
+    unwanted: tuple[str, ...]
+    """Loaded packages that a device does not need."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What was measured."""
+    """The result of a measurement."""
 
     camera: str
     width: int
     height: int
     people: int
-    """In the kit."""
+    """People in the kit."""
     frames: int
     with_face: int
-    """Frames in which a face was found."""
+    """Frames with a face."""
     recognised: int
-    """Frames with a face good enough to be recognised: those that the shares and ratios are of."""
+    """Frames with a face that is good enough for recognition. Shares and ratios are about these."""
     stages_ms: dict[str, Times]
-    """By stage, those of STAGES that took place."""
+    """Milliseconds by stage, for the stages that ran."""
     frames_per_second: float
-    """That the device could look at, were nothing else to do."""
+    """Frames that the device could process if it did nothing else."""
     recognition_share: Times | None
-    """Recognition over the frame's whole time; None where no face was recognised."""
+    """Recognition time as a share of the whole frame; None if no face was recognised."""
     after_detection_share: Times | None
-    """All that follows the detector, over the frame's whole time."""
+    """Time of all stages after the detector, as a share of the whole frame."""
     whole_to_detector: Times | None
-    """p50: of a frame's whole time over the detector's in that frame; p95: of the one's p95 over the other's."""
+    """p50: median of whole time over detector time; p95: ratio of the two 95th percentiles."""
     start: Start | None
-    """None where no process could be started."""
+    """None if no process could be started."""
 
     def facts(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report for JSON."""
         return asdict(self)
 
 
-GOALS = {"recognition_share": 0.05, "whole_to_detector": 1.3, "start_seconds": 0.5, "peak_mb": 120.0}
-"""At most; the last two on a workstation."""
+class _Stopwatch:
+    """Records the seconds of each stage, frame by frame."""
 
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.frames: list[dict[str, float]] = []
 
-class _Replay(Recognizer):
-    """Has the answer already, so that a terminal with it only follows and decides."""
-
-    def __init__(self, recognizer: Recognizer) -> None:
-        self.kit = recognizer.kit
-        self.found: list[Recognition] = []
-
-    def recognize(self, image: NDArray[np.uint8], *, min_face: int | None = None) -> list[Recognition]:
-        return self.found
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        started = self.clock()
+        yield
+        self.frames[-1][stage] = self.clock() - started
 
 
 def measure(
@@ -136,94 +133,59 @@ def measure(
     report: Callable[[int, int], None] = lambda done, total: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Report:
-    """Time the stages on so many frames of the camera, or all that a recording has; and the start, with the file `kit`.
+    """Time the stages on up to `frames` frames of the camera; with a `kit` file also the start.
 
-    With time.thread_time as the `clock`, a busy machine gives the same figures as an idle one, for one thread.
+    With time.thread_time as the `clock`, one thread gives the same numbers on a busy machine as on an idle one.
     """
-    frame = _next(camera)
+    frame = _next_frame(camera)
     if frame is None:
-        raise CameraError(f"{camera.name} gave no picture within {WAIT_SECONDS:g} seconds.", "Try `edge doctor`.")
+        raise CameraError(f"{camera.name} gave no frame within {WAIT_SECONDS:g} seconds.", "Try `edge doctor`.")
     for _ in range(WARM_UP):
         recognizer.recognize(frame.image)
     height, width = frame.image.shape[:2]
-    bench = _Bench(recognizer, camera, clock)
-    for done in range(frames):
-        if frame is None:
-            break
-        bench.look(frame, whole_first=done % 2 == 0)
-        report(done + 1, frames)
+    stopwatch = _Stopwatch(clock)
+    recognizer.stage = stopwatch
+    terminal = Terminal(recognizer, camera, stage=stopwatch)
+    reads: list[float] = []
+    while frame is not None and len(stopwatch.frames) < frames:
+        stopwatch.frames.append({})
+        terminal.look(frame)
+        report(len(stopwatch.frames), frames)
         started = clock()
-        frame = _next(camera)
+        frame = _next_frame(camera)
         if not camera.live and frame is not None:
-            bench.reads.append(clock() - started)
-    return bench.report(camera=camera.name, width=width, height=height, start=None if kit is None else start(kit))
+            reads.append(clock() - started)
+    seconds = {stage: [timed[stage] for timed in stopwatch.frames if stage in timed] for stage in stages.STAGES}
+    stages_ms = {stage: Times.of(values, 1000) for stage, values in ({READ: reads} | seconds).items() if values}
+    recognised = [timed for timed in stopwatch.frames if stages.RECOGNISE in timed]
+    return Report(
+        camera=camera.name,
+        width=width,
+        height=height,
+        people=len(recognizer.kit.manifest.labels),
+        frames=len(stopwatch.frames),
+        with_face=len(seconds[stages.ALIGN]),
+        recognised=len(recognised),
+        stages_ms=stages_ms,
+        frames_per_second=1000 / stages_ms[stages.WHOLE].p50,
+        start=None if kit is None else measure_start(kit),
+        **_ratios(recognised),
+    )
 
 
-class _Bench:
-    def __init__(self, recognizer: Recognizer, camera: Camera, clock: Callable[[], float]) -> None:
-        self.recognizer, self.clock = recognizer, clock
-        self.terminal = Terminal(recognizer, camera)
-        self.replay = _Replay(recognizer)
-        self.decider = Terminal(self.replay, camera)
-        self.reads: list[float] = []
-        self.taken: list[dict[str, float]] = []
-        """Seconds by stage, of each frame."""
-
-    def look(self, frame: Frame, *, whole_first: bool) -> None:
-        taken: dict[str, float] = {}
-
-        def timed(stage: str, action: Callable[[], Any]) -> Any:
-            started = self.clock()
-            result = action()
-            taken[stage] = self.clock() - started
-            return result
-
-        if whole_first:
-            timed(WHOLE, lambda: self.terminal.look(frame))
-        faces = timed(DETECT, lambda: self.recognizer.detector.detect(frame.image))
-        if faces:
-            crops = timed(ALIGN, lambda: self._crops(frame.image, faces))
-            if len(crops):
-                timed(RECOGNISE, lambda: self.recognizer.recognize_crops(crops))
-        self.replay.found = self.recognizer.recognize(frame.image) if faces else []
-        timed(DECIDE, lambda: self.decider.look(frame))
-        if not whole_first:
-            timed(WHOLE, lambda: self.terminal.look(frame))
-        self.taken.append(taken)
-
-    def _crops(self, image: NDArray[np.uint8], faces: list[Face]) -> NDArray[np.uint8]:
-        """Those of the faces that are good enough, as in Recognizer.recognize."""
-        grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
-        crops = [self.recognizer.crop(grey, face) for face in faces]
-        limits = self.recognizer.limits
-        good = [crop for face, crop in zip(faces, crops, strict=True) if assess(grey, face, limits, crop).reason is None]
-        return np.array(good)
-
-    def report(self, **facts: Any) -> Report:
-        taken: dict[str, list[float]] = {READ: self.reads}
-        for stage in STAGES[1:]:
-            taken[stage] = [frame[stage] for frame in self.taken if stage in frame]
-        stages_ms = {stage: Times.of(seconds, 1000) for stage, seconds in taken.items() if seconds}
-        seen = [frame for frame in self.taken if RECOGNISE in frame]
-        detect, crop, recognise, decide, whole = (np.array([frame[stage] for frame in seen]) for stage in STAGES[1:])
-        return Report(
-            people=len(self.recognizer.kit.manifest.labels),
-            frames=len(self.taken),
-            with_face=len(taken[ALIGN]),
-            recognised=len(seen),
-            stages_ms=stages_ms,
-            frames_per_second=1000 / stages_ms[WHOLE].p50,
-            recognition_share=Times.of(recognise / whole) if seen else None,
-            after_detection_share=Times.of((crop + recognise + decide) / whole) if seen else None,
-            whole_to_detector=(
-                Times(p50=Times.of(whole / detect).p50, p95=Times.of(whole).p95 / Times.of(detect).p95) if seen else None
-            ),
-            **facts,
-        )
+def _ratios(recognised: list[dict[str, float]]) -> dict[str, Times | None]:
+    if not recognised:
+        return dict.fromkeys(("recognition_share", "after_detection_share", "whole_to_detector"))
+    detect, align, recognise, decide, whole = (np.array([timed[stage] for timed in recognised]) for stage in stages.STAGES)
+    return {
+        "recognition_share": Times.of(recognise / whole),
+        "after_detection_share": Times.of((align + recognise + decide) / whole),
+        "whole_to_detector": Times(p50=Times.of(whole / detect).p50, p95=Times.of(whole).p95 / Times.of(detect).p95),
+    }
 
 
-def _next(camera: Camera) -> Frame | None:
-    """The next frame, also of a camera that takes its time."""
+def _next_frame(camera: Camera) -> Frame | None:
+    """Return the next frame, or None if the recording ended or no frame came in time."""
     until = time.monotonic() + WAIT_SECONDS
     while not camera.ended and time.monotonic() < until:
         if (frame := camera.frame(0.25)) is not None:
@@ -231,8 +193,8 @@ def _next(camera: Camera) -> Frame | None:
     return None
 
 
-def start(kit: str | Path) -> Start | None:
-    """How long a fresh process takes to be ready, and how much memory."""
+def measure_start(kit: str | Path) -> Start | None:
+    """Measure time and memory of new processes that load the kit."""
     runs = []
     for _ in range(STARTS):
         try:
@@ -242,36 +204,35 @@ def start(kit: str | Path) -> Start | None:
         if done.returncode != 0:
             return None
         runs.append(json.loads(done.stdout))
-    middle = {name: float(np.median([run[name] for run in runs])) for name in ("import_seconds", "load_seconds", "peak_mb")}
-    return Start(**middle, strangers=tuple(sorted({name for run in runs for name in run["strangers"]})))
+    medians = {name: float(np.median([run[name] for run in runs])) for name in ("import_seconds", "load_seconds", "peak_mb")}
+    return Start(**medians, unwanted=tuple(sorted({name for run in runs for name in run["unwanted"]})))
 
 
 def table(report: Report) -> str:
-    """For people, with the goals beside the figures."""
+    """Return the report as text, with the goals."""
     lines = [
         f"{report.camera}: {report.frames} frames of {report.width}x{report.height}, {report.with_face} with a face, "
-        f"{report.recognised} with one good enough to be recognised; {report.people} people in the kit",
+        f"{report.recognised} with a face good enough for recognition; {report.people} people in the kit",
         "",
         f"{'':42}{'p50':>9}{'p95':>9}",
     ]
-    lines += [f"{stage + ', ms':42}{taken.p50:9.2f}{taken.p95:9.2f}" for stage, taken in report.stages_ms.items()]
-    lines += [f"{'frames a second, at most':42}{report.frames_per_second:9.1f}", ""]
+    lines += [f"{stage + ', ms':42}{times.p50:9.2f}{times.p95:9.2f}" for stage, times in report.stages_ms.items()]
+    lines += [f"{'frames per second, at most':42}{report.frames_per_second:9.1f}", ""]
     if report.recognition_share is None:
-        lines.append("No face was good enough to be recognised, so nothing can be said about recognition beside detection.")
+        lines.append("No face was good enough for recognition, so its share of the time is unknown.")
     for name, ratio, form, goal in (
-        ("recognition, of the whole", report.recognition_share, ".1%", f"{GOALS['recognition_share']:.0%}"),
-        ("all after the detector, of the whole", report.after_detection_share, ".1%", ""),
-        ("whole, times the detector", report.whole_to_detector, ".2f", f"{GOALS['whole_to_detector']:g}"),
+        ("recognition / whole", report.recognition_share, ".1%", f"{GOALS['recognition_share']:.0%}"),
+        ("all after the detector / whole", report.after_detection_share, ".1%", ""),
+        ("whole / detector", report.whole_to_detector, ".2f", f"{GOALS['whole_to_detector']:g}"),
     ):
         if ratio is not None:
             lines.append(f"{name:42}{ratio.p50:>9{form}}{ratio.p95:>9{form}}{f'   goal: at most {goal}' if goal else ''}")
-    if report.start is not None:
-        start = report.start
+    if (start := report.start) is not None:
         seconds = start.import_seconds + start.load_seconds
         lines += [
             f"{'start, s: import + kit':42}{seconds:9.2f}   ({start.import_seconds:.2f} + {start.load_seconds:.2f})"
             f"   goal on a workstation: at most {GOALS['start_seconds']:g}",
             f"{'memory after the start, MB':42}{start.peak_mb:9.0f}   goal on a workstation: at most {GOALS['peak_mb']:g}",
-            f"{'packages it should not load':42}{', '.join(start.strangers) or 'none':>9}",
+            f"{'packages it should not load':42}{', '.join(start.unwanted) or 'none':>9}",
         ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What the preview and the metrics are served with: it only answers, to a bounded number of clients, and ends at once."""
+"""The HTTP server of preview and metrics: read-only, with a limited number of clients, and quick to close."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edge.errors import ListenError
 
 CONNECTIONS = 32
 CLIENT_SECONDS = 10.0
-"""A client that takes longer to ask, or to take what it asked for, is dropped."""
+"""A client that needs longer to send a request or to read the response is dropped."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -31,24 +31,24 @@ log = logging.getLogger(__name__)
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """HOST:PORT, [IPv6]:PORT, or a port alone, which means 127.0.0.1. Names are not looked up: that would use the network."""
+    """Parse HOST:PORT, [IPv6]:PORT, or a port alone for 127.0.0.1. Host names are rejected: lookups use the network."""
     host, _, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ListenError(f"{text!r} is not an address to serve at.", "Put an IPv6 address in brackets: [::1]:8080.")
+        raise ListenError(f"{text!r} is not a valid address.", "Put an IPv6 address in brackets: [::1]:8080.")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
-        raise ListenError(f"{text!r} has no port between 0 and 65535.", "Write it like 127.0.0.1:8080.")
+        raise ListenError(f"{text!r} has no port between 0 and 65535.", "Use an address such as 127.0.0.1:8080.")
     if host in ("", "localhost"):
         host = "127.0.0.1"
     try:
         return str(ipaddress.ip_address(host)), int(port)
     except ValueError:
-        raise ListenError(f"{text!r} is not an address to serve at.", "Write it like 127.0.0.1:8080.") from None
+        raise ListenError(f"{text!r} is not a valid address.", "Use an address such as 127.0.0.1:8080.") from None
 
 
 class Server(HTTPServer):
-    """Serves a `site`, which its handlers know, between start() and close(): a thread for each of CONNECTIONS clients."""
+    """Serves a `site` between start() and close(), with one thread for each of at most CONNECTIONS clients."""
 
     request_queue_size = CONNECTIONS
 
@@ -58,7 +58,7 @@ class Server(HTTPServer):
         self.site = site
         self.is_local = ipaddress.ip_address(host).is_loopback
         self._name = name
-        self._talks: dict[threading.Thread, socket.socket] = {}
+        self._connections: dict[threading.Thread, socket.socket] = {}
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name=name, daemon=True)
         try:
@@ -77,22 +77,22 @@ class Server(HTTPServer):
         self._thread.start()
 
     def close(self) -> None:
-        """End at once, also with clients in the middle of something."""
+        """Close at once, even while clients are served."""
         if self._thread.is_alive():
             self.shutdown()
             self._thread.join()
         self.server_close()
         with self._lock:
-            talks = dict(self._talks)
-        for request in talks.values():
+            connections = dict(self._connections)
+        for request in connections.values():
             with suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a client
-        for thread in talks:
+                request.shutdown(socket.SHUT_RDWR)  # ends the wait of a thread for its client
+        for thread in connections:
             thread.join(1.0)
 
     def allows(self, host_header: str) -> bool:
-        """Whether a request was really meant for us. A page elsewhere can point a name of its own at this address (DNS
-        rebinding) and then read everything; it cannot do so with a number, nor with a name of this machine."""
+        """Return whether the Host header is ours. This stops DNS rebinding: another site can point its own name at this
+        address and read everything, but it cannot use a numeric address or the name of this machine."""
         found = re.fullmatch(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?", host_header.strip().lower())
         host = (found[1] or found[2] or "") if found else ""
         machine = socket.gethostname().lower()
@@ -102,21 +102,21 @@ class Server(HTTPServer):
             return host == "localhost" or (not self.is_local and host in (machine, f"{machine}.local"))
 
     def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # HTTPServer's own would look up the machine's name in the network
+        socketserver.TCPServer.server_bind(self)  # HTTPServer.server_bind would look up the host name in the network
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        thread = threading.Thread(target=self._talk, args=(request, client_address), name=f"{self._name} client", daemon=True)
+        thread = threading.Thread(target=self._serve, args=(request, client_address), name=f"{self._name} client", daemon=True)
         with self._lock:
-            # Only here are those that ended forgotten: whoever closes must wait for each to its very end.
-            self._talks = {talk: socket for talk, socket in self._talks.items() if talk.is_alive()}
-            full = len(self._talks) >= CONNECTIONS
+            # Finished threads are removed only here: close() must join every thread.
+            self._connections = {thread: socket for thread, socket in self._connections.items() if thread.is_alive()}
+            full = len(self._connections) >= CONNECTIONS
             if not full:
                 thread.start()
-                self._talks[thread] = request
+                self._connections[thread] = request
         if full:
             self.shutdown_request(request)
 
-    def _talk(self, request: socket.socket, client_address: Any) -> None:
+    def _serve(self, request: socket.socket, client_address: Any) -> None:
         try:
             self.finish_request(request, client_address)
         except Exception:
@@ -125,11 +125,11 @@ class Server(HTTPServer):
             self.shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("a client of the %s went away", self._name, exc_info=True)
+        log.debug("a client of the %s disconnected", self._name, exc_info=True)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one client, with `get` of a subclass."""
+    """Answers one client. Subclasses implement `get`."""
 
     server: Server
     timeout = CLIENT_SECONDS
@@ -137,19 +137,19 @@ class Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def parse_request(self) -> bool:
-        """Every method but GET and HEAD, and every request meant for somebody else, is refused in one place."""
+        """Reject all methods except GET and HEAD, and requests for another host."""
         if not super().parse_request():
             return False
         if self.command not in ("GET", "HEAD"):
-            self.answer(b"This page is read-only.\n", status=HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD")
+            self.answer(b"Read-only.\n", status=HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD")
         elif not self.server.allows(self.headers.get("Host", "")):
-            self.answer(b"This is not the host that you asked for.\n", status=HTTPStatus.FORBIDDEN)
+            self.answer(b"Wrong host.\n", status=HTTPStatus.FORBIDDEN)
         else:
             return True
         return False
 
     def get(self, path: str) -> None:
-        """Answer, or stream; HEAD wants the head only."""
+        """Answer a GET or HEAD request."""
         raise NotImplementedError
 
     def do_GET(self) -> None:
@@ -165,8 +165,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def nothing_here(self) -> None:
-        self.answer(b"There is nothing here.\n", status=HTTPStatus.NOT_FOUND)
+    def not_found(self) -> None:
+        self.answer(b"Not found.\n", status=HTTPStatus.NOT_FOUND)
 
     def head(self, status: HTTPStatus, kind: str, more: Mapping[str, str]) -> None:
         self.send_response(status)

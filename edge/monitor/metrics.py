@@ -1,6 +1,6 @@
-"""Figures about a terminal for Prometheus at /metrics, and whether it is well at /healthz: on this machine only, no names.
+"""Metrics of a terminal for Prometheus at /metrics, and its state at /healthz: only on this machine, without names.
 
-All but the seconds of the stages is read from the terminal when somebody asks: nothing is counted twice.
+Everything except the stage times is read from the terminal at each request, so nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -16,73 +16,73 @@ from typing import Any
 
 from edge.errors import ListenError, UsageError
 from edge.monitor.http_server import Handler, Server, parse_address
+from edge.stages import STAGES
 from edge.text import strict_json
 
-OLD_SECONDS = 5.0
-"""A terminal that has processed no frame for so long is not well."""
-STAGES = ("detect", "recognise", "decide", "whole")
+MAX_FRAME_AGE_SECONDS = 5.0
+"""A terminal that processed no frame for so long is failing."""
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-# What Terminal.health() counts, and how that is called in Prometheus.
+# Counters of Terminal.health(): metric name and help text.
 COUNTERS = {
-    "frames": ("edge_frames", "Frames looked at."),
-    "faces": ("edge_faces", "Faces found in them."),
-    "failures": ("edge_failures", "Errors that cost a frame or more."),
-    "undelivered": ("edge_events_undelivered", "Events that a sink did not take."),
-    "logged": ("edge_audit_entries", "Events written into the audit log."),
-    "not logged": ("edge_audit_failures", "Events that could not be written into it."),
-    "withheld": ("edge_grants_withheld", "Grants that were not acted upon, as they were not logged in time."),
-    "dropped": ("edge_camera_frames_dropped", "Frames of the camera that nobody had time for."),
-    "broken": ("edge_camera_frames_broken", "Frames of the camera that could not be read."),
-    "reconnects": ("edge_camera_reconnects", "Times that the camera was lost and came back."),
+    "frames": ("edge_frames", "Frames processed."),
+    "faces": ("edge_faces", "Faces found."),
+    "failures": ("edge_failures", "Errors while processing frames."),
+    "undelivered": ("edge_events_undelivered", "Events that a sink did not accept."),
+    "logged": ("edge_audit_entries", "Events written to the audit log."),
+    "not logged": ("edge_audit_failures", "Events that could not be written to the audit log."),
+    "withheld": ("edge_grants_withheld", "Grants that were not delivered, because they were not logged in time."),
+    "dropped": ("edge_camera_frames_dropped", "Camera frames dropped because processing was too slow."),
+    "broken": ("edge_camera_frames_broken", "Camera frames that could not be decoded."),
+    "reconnects": ("edge_camera_reconnects", "Times that the camera was lost and reconnected."),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSettings:
-    """Figures for Prometheus at /metrics, and /healthz."""
+    """Metrics for Prometheus at /metrics, and /healthz."""
 
     address: str | None = None
-    """Where to serve them, on this machine only, as 127.0.0.1:9109 (not set: nowhere)."""
+    """Address on this machine, e.g. 127.0.0.1:9109 (not set: no metrics)."""
 
     def __post_init__(self) -> None:
         if self.address is not None:
-            _refuse_others(self.address)
+            _check_local(self.address)
 
 
-def _refuse_others(address: str) -> None:
+def _check_local(address: str) -> None:
     host, _ = parse_address(address)
     if not ipaddress.ip_address(host).is_loopback:
-        raise ListenError(f"The metrics are served on this machine only, not at {host}.", "Write it like 127.0.0.1:9109.")
+        raise ListenError(f"Metrics can be served only on this machine, not at {host}.", "Use an address such as 127.0.0.1:9109.")
 
 
 def problems(health: Mapping[str, Any]) -> list[str]:
-    """What is not well, by what Terminal.health() says: nothing, if the door works."""
+    """Return the problems that Terminal.health() shows; empty if there are none."""
     age = health["frame_age_seconds"]
     old = "no frame was processed yet" if age is None else f"no frame was processed for {age:.0f} seconds"
     found = {
         "the camera is lost": not health["camera_up"],
-        old: age is None or age > OLD_SECONDS,
-        **{f"{part} fails": True for part in health.get("failing", ())},
+        old: age is None or age > MAX_FRAME_AGE_SECONDS,
+        **{f"{part} failed": True for part in health.get("failing", ())},
     }
     return [problem for problem, holds in found.items() if holds]
 
 
 class Metrics:
-    """Serves the figures at `address` between start() and close(). Give `stage` to the recogniser and the terminal.
+    """Serves the metrics of one terminal at `address`, inside a `with` block.
 
-    `watch` says whose health is told; before, the terminal is starting and not well.
+    `stage` is the stage timer for recogniser and terminal. Until `watch` is called, /healthz reports that the terminal starts.
     """
 
     def __init__(self, address: str) -> None:
-        _refuse_others(address)
+        _check_local(address)
         self._prometheus = _prometheus_client()
         self._registry = self._prometheus.CollectorRegistry()
         self._registry.register(self)
         self._seconds = self._prometheus.Histogram(
-            "edge_stage_seconds", "Time that a stage of a frame takes.", ["stage"], buckets=BUCKETS, registry=self._registry
+            "edge_stage_seconds", "Seconds that a stage of a frame takes.", ["stage"], buckets=BUCKETS, registry=self._registry
         )
         for stage in STAGES:
-            self._seconds.labels(stage)  # there from the start, at 0
+            self._seconds.labels(stage)  # exists from the start, with count 0
         self._health: Callable[[], Mapping[str, Any]] | None = None
         self._server = Server("metrics", address, _Handler, self)
 
@@ -98,23 +98,25 @@ class Metrics:
         self._server.close()
 
     def watch(self, health: Callable[[], Mapping[str, Any]]) -> None:
+        """Serve the health that this function returns."""
         self._health = health
 
     def stage(self, name: str) -> AbstractContextManager[object]:
+        """Return a timer for a stage."""
         timer: AbstractContextManager[object] = self._seconds.labels(name).time()
         return timer
 
     def text(self) -> tuple[bytes, str]:
-        """The body of /metrics, and its type."""
+        """Return the body of /metrics, and its content type."""
         return self._prometheus.generate_latest(self._registry), self._prometheus.CONTENT_TYPE_LATEST
 
     def healthz(self) -> tuple[bool, bytes]:
-        """Whether all is well, and the body of /healthz."""
+        """Return whether there are no problems, and the body of /healthz."""
         found = ["the terminal is starting"] if self._health is None else problems(self._health())
         return not found, strict_json({"status": "failing" if found else "ok", "problems": found}).encode()
 
     def collect(self) -> Iterator[Any]:
-        """What the registry asks for at each visit."""
+        """Return the metrics for one request; called by the registry."""
         if self._health is None:
             return
         core, health = self._prometheus.core, self._health()
@@ -131,22 +133,22 @@ class Metrics:
             for outcome in ("met", "not met"):
                 challenges.add_metric([outcome], counters[outcome])
             yield challenges
-        losses = core.CounterMetricFamily("edge_sink_losses", "Events that did not reach a receiver.", labels=["sink", "how"])
+        losses = core.CounterMetricFamily("edge_sink_losses", "Events that did not reach the receiver.", labels=["sink", "how"])
         for sink, numbers in health.get("sinks", {}).items():
             for how, number in numbers.items():
                 losses.add_metric([sink, how], number)
         yield losses
-        yield core.GaugeMetricFamily("edge_camera_up", "1 while pictures come.", int(health["camera_up"]))
+        yield core.GaugeMetricFamily("edge_camera_up", "1 while the camera delivers frames.", int(health["camera_up"]))
         age = health["frame_age_seconds"]
         yield core.GaugeMetricFamily(
-            "edge_frame_age_seconds", "Age of the newest processed frame.", float("nan") if age is None else age
+            "edge_frame_age_seconds", "Age of the last processed frame.", float("nan") if age is None else age
         )
         yield core.InfoMetricFamily(
-            "edge_terminal", "What runs here.", {"version": version("lclrr-edge"), "kit": health["kit"]}
+            "edge_terminal", "Version and kit of this terminal.", {"version": version("lclrr-edge"), "kit": health["kit"]}
         )
 
     def describe(self) -> list[Any]:
-        """Nothing is known before the terminal runs."""
+        """Return no metrics: they are unknown before the terminal runs."""
         return []
 
 
@@ -155,7 +157,7 @@ def _prometheus_client() -> ModuleType:
         import prometheus_client
         import prometheus_client.core
     except ImportError:
-        raise UsageError("Metrics need the package prometheus-client.", "Run `pip install 'lclrr-edge[metrics]'`.") from None
+        raise UsageError("Metrics need the package prometheus-client, which is not installed.", "Run `pip install 'lclrr-edge[metrics]'`.") from None
     return prometheus_client
 
 
@@ -165,7 +167,7 @@ class _Handler(Handler):
         if path == "/metrics":
             self.answer(*metrics.text())
         elif path == "/healthz":
-            is_well, body = metrics.healthz()
-            self.answer(body, "application/json", HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE)
+            is_healthy, body = metrics.healthz()
+            self.answer(body, "application/json", HTTPStatus.OK if is_healthy else HTTPStatus.SERVICE_UNAVAILABLE)
         else:
-            self.nothing_here()
+            self.not_found()

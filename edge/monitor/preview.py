@@ -1,7 +1,7 @@
-"""A live page for whoever sets the terminal up: video, last events, health. Read-only, on this machine unless told otherwise.
+"""A read-only live page for setting up a terminal: video, last events, health.
 
-The recognition loop only swaps a reference: pictures are drawn and encoded in the server's threads, and only while somebody
-watches. Whoever is slow misses frames; whoever is gone is dropped.
+The recognition loop only stores a reference. Frames are drawn and encoded in the server's threads, and only while a client
+watches. Slow clients miss frames.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ EVENTS = 50
 STREAMS = 4
 STREAM_FPS = 10
 REPEAT_SECONDS = 1.0
-"""A still picture is sent again after this time, so that a client that is gone is noticed."""
+"""An unchanged frame is sent again after this time, so that a closed connection is noticed."""
 STALE_SECONDS = 3.0
-"""Without a frame for so long the camera is called lost, unless `health` knows better."""
+"""Without a frame for so long the camera counts as lost, unless `health` says otherwise."""
 WIDTH = 1280
 JPEG_QUALITY = 80
 
@@ -43,10 +43,10 @@ log = logging.getLogger(__name__)
 
 
 class Preview:
-    """Serves the page at `address` between start() and close(). It is a sink for events, too.
+    """Serves the page at `address` between start() and close(). It is a viewer and a sink.
 
-    `health` is asked by the server's threads. What it returns is added to, or replaces, what the preview knows itself:
-    camera_up, camera, error, kit, strangers, fps, frame_age_seconds, frames, counters (a mapping of names to numbers).
+    `health` is called by the server's threads. Its values replace those of the preview: camera_up, camera, error, kit,
+    thresholds, fps, frame_age_seconds, frames, counters (a mapping of names to numbers).
     """
 
     def __init__(self, address: str, health: Callable[[], Mapping[str, Any]] = dict) -> None:
@@ -63,7 +63,7 @@ class Preview:
         }
         self._server = Server("preview", address, _Handler, self)
         if not self._server.is_local:
-            log.warning("the preview at %s can be watched by everybody who reaches this machine", self.url)
+            log.warning("the preview at %s is open to everyone who can reach this machine", self.url)
 
     @property
     def url(self) -> str:
@@ -74,7 +74,7 @@ class Preview:
         return self
 
     def close(self) -> None:
-        """End at once, also with clients in the middle of a stream."""
+        """Close at once, even while clients are watching."""
         self._closing.set()
         self._server.close()
 
@@ -85,19 +85,19 @@ class Preview:
         self.close()
 
     def publish(self, view: View) -> None:
-        """Show `view`. Called for each frame: costs microseconds, whoever watches."""
+        """Show a view. Takes microseconds, however many clients watch."""
         now = time.monotonic()
         if self._frames:
             seconds = max(now - self._published, 1e-3)
-            self._fps += (1 / seconds - self._fps) * min(1.0, seconds)  # a mean over about a second
+            self._fps += (1 / seconds - self._fps) * min(1.0, seconds)  # mean over about a second
         self._view, self._published = view, now
         self._frames += 1
 
     def __call__(self, event: Event) -> None:
-        self._events = (event, *self._events[: EVENTS - 1])  # swapped, not changed: readers need no lock
+        self._events = (event, *self._events[: EVENTS - 1])  # a new tuple: readers need no lock
 
     def page(self, path: str) -> tuple[bytes, str] | None:
-        """The body and type at a path, where it is not a picture."""
+        """Return body and content type of a path that is not an image."""
         if path == "/events.json":
             events = ",".join(event.to_json() for event in self._events)
             return f'{{"schema": {SCHEMA}, "events": [{events}]}}'.encode(), "application/json"
@@ -113,7 +113,7 @@ class Preview:
             "camera": "",
             "error": "",
             "kit": "",
-            "strangers": "",
+            "thresholds": "",
             "fps": round(self._fps, 1),
             "frame_age_seconds": None if age is None else round(age, 3),
             "frames": self._frames,
@@ -123,11 +123,11 @@ class Preview:
         try:
             return known | dict(self._health())
         except Exception:
-            log.exception("the terminal's health is not known")
-            return known | {"camera_up": False, "error": "The terminal's health is not known."}
+            log.exception("the health of the terminal is unknown")
+            return known | {"camera_up": False, "error": "The health of the terminal is unknown."}
 
     def jpeg(self) -> tuple[View | None, bytes]:
-        """The newest view and its picture, encoded once for all who watch."""
+        """Return the newest view and its JPEG, encoded once for all clients."""
         with self._encoding:
             view = self._view
             if view is not None and view is not self._encoded[0]:
@@ -140,7 +140,7 @@ class Preview:
             return self._encoded
 
     def stream(self, write: Callable[[bytes], object]) -> None:
-        """Parts of a multipart stream, newest picture only, until the client or the preview ends."""
+        """Write a multipart stream of the newest frames until the client or the preview closes."""
         shown: View | None = None
         sent = 0.0
         write(b"--frame\r\n")
@@ -149,12 +149,13 @@ class Preview:
             if self._view is not shown or begun - sent >= REPEAT_SECONDS:
                 shown, data = self.jpeg()
                 head = f"Content-Type: image/jpeg\r\nContent-Length: {len(data)}\r\n\r\n"
-                # The next boundary is sent along: browsers show a part when they see its end.
+                # With the next boundary: browsers show a part only when they see its end.
                 write(head.encode() + data + b"\r\n--frame\r\n")
                 sent = begun
             self._closing.wait(max(0.0, 1 / STREAM_FPS - (time.monotonic() - begun)))
 
     def may_stream(self) -> bool:
+        """Reserve one of STREAMS streams. Returns False if all are taken."""
         with self._counting:
             allowed = self._streams < STREAMS
             self._streams += allowed
@@ -167,7 +168,7 @@ class Preview:
 
 class _Handler(Handler):
     def setup(self) -> None:
-        # A small buffer: what waits in it is already old.
+        # A small buffer: frames that wait in it get old.
         self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
         super().setup()
 
@@ -178,7 +179,7 @@ class _Handler(Handler):
         elif path == "/frame.jpg":
             view, data = preview.jpeg()
             if view is None:
-                self.answer(b"There is no frame yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+                self.answer(b"No frame yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
             else:
                 self.answer(data, "image/jpeg")
         elif path == "/favicon.ico":
@@ -186,13 +187,13 @@ class _Handler(Handler):
         elif (page := preview.page(path)) is not None:
             self.answer(*page)
         else:
-            self.nothing_here()
+            self.not_found()
 
     def _stream(self, preview: Preview) -> None:
         if preview.jpeg()[0] is None:
-            self.answer(b"There is no frame yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+            self.answer(b"No frame yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
         elif not preview.may_stream():
-            self.answer(b"Too many are watching.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+            self.answer(b"Too many clients.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
         else:
             try:
                 self.head(HTTPStatus.OK, "multipart/x-mixed-replace; boundary=frame", {})

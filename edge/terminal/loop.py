@@ -25,8 +25,9 @@ from edge.decision.visit import Sighting, VisitRules
 from edge.events.event import Event, Sink, StreamClosed, deliver, event_from, notice
 from edge.kit.store import KitChange
 from edge.monitor.annotate import Mark, View
+from edge.stages import DECIDE, WHOLE, StageTimer, untimed
 from edge.vision.liveness import relief, surface
-from edge.vision.recognize import Recognition, Recognizer, Stage, untimed
+from edge.vision.recognize import Recognition, Recognizer
 
 WAIT_SECONDS = 0.05  # for a frame, before looking at the camera's health, the clock and the stop signal again
 COUNTERS = ("frames", "faces", "failures", "granted", "denied", "undelivered")
@@ -55,7 +56,7 @@ class Terminal:
         max_fps: float = math.inf,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         on_frame: Callable[[], None] = lambda: None,
-        stage: Stage = untimed,
+        stage: StageTimer = untimed,
         changes: Callable[[], KitChange | None] = lambda: None,
     ) -> None:
         """`max_fps` bounds the frames looked at in a second, of a live camera only; `clock` tells the time of day.
@@ -103,7 +104,7 @@ class Terminal:
     def look(self, frame: Frame) -> list[Event]:
         """One frame: recognise, follow, decide, tell. The decisions it led to."""
         self.counters["frames"] += 1
-        with self._stage("whole"):
+        with self._stage(WHOLE):
             return self._safely("a frame was passed over", self._look, frame) or []
 
     def health(self) -> dict[str, Any]:
@@ -115,7 +116,7 @@ class Terminal:
             "frame_age_seconds": round(age, 3) if age >= 0 else None,
             "error": camera.error,
             "kit": self.recognizer.kit.id,
-            "strangers": self.recognizer.kit.manifest.thresholds.sentence,
+            "thresholds": self.recognizer.kit.manifest.thresholds.sentence,
             "counters": {
                 **self.counters,
                 "dropped": camera.dropped,
@@ -170,7 +171,7 @@ class Terminal:
             raise ValueError("a frame from the future")
         found = self.recognizer.recognize(frame.image)
         self.counters["faces"] += len(found)
-        with self._stage("decide"):
+        with self._stage(DECIDE):
             boxes, labels = [seen.box_xyxy for seen in found if seen.box_xyxy], [seen.label for seen in found]
             visits = self._tracker.update(frame.captured, boxes, labels)
             sightings = [(visit, self._sighting(seen, frame)) for visit, seen in zip(visits, found, strict=True)]

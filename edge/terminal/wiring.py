@@ -29,10 +29,11 @@ from edge.monitor.metrics import Metrics
 from edge.monitor.preview import Preview
 from edge.settings import Settings
 from edge.sinks import gpio, mqtt, webhook
+from edge.stages import untimed
 from edge.terminal.loop import Terminal
 from edge.terminal.service import Systemd
 from edge.text import printable
-from edge.vision.recognize import Recognizer, untimed
+from edge.vision.recognize import Recognizer
 
 LAST_SECONDS = 1.0
 """For a receiver that is away, slow or stuck at the end: a service has to end within 2 seconds."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +15,7 @@ from edge.errors import KitError
 from edge.kit import format as kits
 from edge.kit.format import Kit
 from edge.kit.manifest import NO_ALIGNMENT
+from edge.stages import ALIGN, DETECT, RECOGNISE, StageTimer, untimed
 from edge.vision.confidence import score_norm
 from edge.vision.detect import MIN_FACE, Face, FaceDetector, load_detector
 from edge.vision.onnx_session import load_session, uses_prepacking
@@ -27,15 +26,6 @@ OUTPUTS = ("scores", "label", "confidence", "margin", "code_norm", "residual")
 
 RECOGNISED, LOW_CONFIDENCE, HIGH_RESIDUAL = "recognised", "low confidence", "high residual"
 BLANK_IMAGE, INVALID_OUTPUT = "blank image", "invalid output"
-
-Stage = Callable[[str], AbstractContextManager[object]]
-"""Returns a context for the stage of a frame with this name, to measure its time."""
-
-
-def untimed(stage: str) -> AbstractContextManager[object]:
-    """A Stage that measures nothing."""
-    return nullcontext()
-
 
 @dataclass(frozen=True, kw_only=True)
 class Recognition:
@@ -91,13 +81,13 @@ class Recognizer:
         threads: int = 1,
         min_face: int = MIN_FACE,
         limits: QualityLimits | None = None,
-        stage: Stage = untimed,
+        stage: StageTimer = untimed,
     ) -> None:
         """`min_face` is the width of the smallest face to look for, in pixels. `limits` are the quality limits of a face.
 
-        `stage` is called with "detect" and "recognise".
+        `stage` times the stages DETECT, ALIGN and RECOGNISE.
         """
-        self._stage = stage
+        self.stage = stage
         self.kit, self.threads, self.min_face, self.limits = kit, threads, min_face, limits or QualityLimits()
         prepack = uses_prepacking(kit.manifest.coding.get("kind", ""))
         self._session = load_session(kit.recognizer, kits.RECOGNIZER, threads=threads, prepack=prepack)
@@ -120,13 +110,14 @@ class Recognizer:
 
     def recognize(self, image: NDArray[np.uint8], *, min_face: int | None = None) -> list[Recognition]:
         """Return one Recognition per face in a BGR frame (H, W, 3), the largest face first."""
-        with self._stage("detect"):
+        with self.stage(DETECT):
             faces = self.detector.detect(image, min_face)
         if not faces:
             return []
-        grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
-        crops = [self.crop(grey, face) for face in faces]
-        qualities = [assess(grey, face, self.limits, crop) for face, crop in zip(faces, crops, strict=True)]
+        with self.stage(ALIGN):
+            grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
+            crops = [self.crop(grey, face) for face in faces]
+            qualities = [assess(grey, face, self.limits, crop) for face, crop in zip(faces, crops, strict=True)]
         good = [crop for crop, quality in zip(crops, qualities, strict=True) if quality.reason is None]
         recognized = iter(self.recognize_crops(np.stack(good)) if good else [])
         return [
@@ -154,7 +145,7 @@ class Recognizer:
         """Return one Recognition per crop (N, H, W)."""
         if len(crops) == 0:
             return []
-        with self._stage("recognise"):
+        with self.stage(RECOGNISE):
             outputs = self.outputs(crops)
         return [self._recognition({name: values[i] for name, values in outputs.items()}) for i in range(len(crops))]
 

@@ -25,7 +25,7 @@ from edge.decision.visit import Sighting
 from edge.vision.preprocess import align
 from edge.vision.recognize import Recognition, Recognizer
 
-PACKAGES = ("lclrr-edge", "numpy", "onnxruntime", "opencv-python-headless", "typer")
+PACKAGES = ("lclrr-edge", "numpy", "onnxruntime", "opencv-python-headless", "typer-slim")
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
 

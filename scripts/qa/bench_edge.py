@@ -101,5 +101,5 @@ def table(result: dict[str, Any]) -> str:
             f"{goals['start_seconds']:g}",
         )
         row("memory after that, MB", lambda kit: f"{kit['start']['peak_mb']:.0f}", f"{goals['peak_mb']:g}")
-        row("scipy, onnx, scikit-learn loaded", lambda kit: ", ".join(kit["start"]["strangers"]) or "none", "none")
+        row("scipy, onnx, scikit-learn loaded", lambda kit: ", ".join(kit["start"]["unwanted"]) or "none", "none")
     return "\n".join(lines)

@@ -1,9 +1,9 @@
 "use strict";
-// Asks for events and health once a second. All words go through textContent: a name is never markup.
+// Requests events and health once a second. Text is set with textContent only, so a name is never markup.
 
 const part = (id) => document.getElementById(id);
 const seen = new Set();
-let answered = false;
+let connected = false;
 
 function element(kind, className, text) {
   const made = document.createElement(kind);
@@ -16,7 +16,7 @@ const number = (value, digits) => (typeof value === "number" ? value.toFixed(dig
 
 function row(event) {
   const decision = event.kind === "decision";
-  const who = decision ? event.label || "someone" : ["camera", "kit", "challenge"].includes(event.kind) ? event.kind : "terminal";
+  const who = decision ? event.label || "unknown person" : ["camera", "kit", "challenge"].includes(event.kind) ? event.kind : "terminal";
   const outcome = event.outcome || { start: "started", stop: "stopped" }[event.kind];
   const numbers = decision ? `${number(event.confidence, 2)}, needs ${number(event.threshold, 2)}` : "";
   const time = element("time", "", new Date(event.utc).toLocaleTimeString());
@@ -47,8 +47,8 @@ function showHealth(health) {
   const up = health.camera_up === true;
   part("health").className = up ? "up" : "down";
   part("health").textContent = up ? `camera up, ${number(health.fps, 1)} fps` : "camera lost";
-  trouble(up ? "" : health.error ? `The camera is lost: ${health.error}` : "The camera is lost.");
-  part("strangers").textContent = health.strangers || "";
+  showProblem(up ? "" : health.error ? `The camera is lost: ${health.error}` : "The camera is lost.");
+  part("thresholds").textContent = health.thresholds || "";
   const facts = [
     ["camera", health.camera],
     ["kit", health.kit],
@@ -67,53 +67,53 @@ function showHealth(health) {
   );
 }
 
-function trouble(text) {
-  const box = part("trouble");
-  if (box.textContent !== text) box.textContent = text; // a change is read aloud
+function showProblem(text) {
+  const box = part("problem");
+  if (box.textContent !== text) box.textContent = text; // screen readers announce a change
   box.hidden = text === "";
   part("video").classList.toggle("old", text !== "");
 }
 
-// The stream, or where that is refused a still picture now and then.
+// The stream; if the server rejects it, single frames for a while.
 const video = part("video");
-let stills = 0;
+let stillsLeft = 0;
 function watch() {
-  const path = stills > 0 ? "/frame.jpg" : "/stream.mjpg";
+  const path = stillsLeft > 0 ? "/frame.jpg" : "/stream.mjpg";
   video.src = `${path}?${Date.now()}`;
 }
 video.addEventListener("error", () => {
-  stills = 10;
+  stillsLeft = 10;
   video.hidden = true;
   setTimeout(watch, 1000);
 });
 video.addEventListener("load", () => {
   video.hidden = false;
-  part("picture").style.aspectRatio = `${video.naturalWidth} / ${video.naturalHeight}`;
-  if (stills > 0) {
-    stills -= 1;
+  part("live").style.aspectRatio = `${video.naturalWidth} / ${video.naturalHeight}`;
+  if (stillsLeft > 0) {
+    stillsLeft -= 1;
     setTimeout(watch, 500);
   }
 });
 
-async function ask(path) {
-  const answer = await fetch(path, { signal: AbortSignal.timeout(5000) });
-  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
-  return answer.json();
+async function request(path) {
+  const response = await fetch(path, { signal: AbortSignal.timeout(5000) });
+  if (!response.ok) throw new Error(`${path}: ${response.status}`);
+  return response.json();
 }
 
 async function refresh() {
   try {
-    const [health, events] = await Promise.all([ask("/health.json"), ask("/events.json")]);
+    const [health, events] = await Promise.all([request("/health.json"), request("/events.json")]);
     showHealth(health);
     showEvents(events.events);
-    // A stream that broke off looks like a still picture: only the server knows that nobody gets one.
-    if (!answered || (health.streams === 0 && stills === 0 && health.frames > 0)) watch();
-    answered = true;
+    // A broken stream looks like a still image. Only the server knows that no client receives it.
+    if (!connected || (health.streams === 0 && stillsLeft === 0 && health.frames > 0)) watch();
+    connected = true;
   } catch {
-    answered = false;
+    connected = false;
     part("health").className = "down";
-    part("health").textContent = "no answer";
-    trouble("The terminal does not answer.");
+    part("health").textContent = "no connection";
+    showProblem("The terminal does not respond.");
   }
   setTimeout(refresh, 1000);
 }

@@ -1,0 +1,18 @@
+"""Stages of a frame: their names, and the timer that runs around each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+DETECT, ALIGN, RECOGNISE, DECIDE, WHOLE = "detect", "align", "recognise", "decide", "whole"
+STAGES = (DETECT, ALIGN, RECOGNISE, DECIDE, WHOLE)
+"""Find faces; crop them and judge their quality; recognise them; track and decide; the whole frame."""
+
+StageTimer = Callable[[str], AbstractContextManager[object]]
+"""Called with a stage name. Returns a context manager that is open while the stage runs."""
+
+
+def untimed(stage: str) -> AbstractContextManager[object]:
+    """Measure nothing."""
+    return nullcontext()
