@@ -139,7 +139,7 @@ def test_only_an_address_that_others_reach_is_warned_about(caplog: pytest.LogCap
     Preview("127.0.0.1:0").close()
     assert caplog.text == ""
     Preview("0.0.0.0:0").close()
-    assert "watched by everybody" in caplog.text
+    assert "open to everyone" in caplog.text
 
 
 # Requests
@@ -222,7 +222,7 @@ def test_health_that_cannot_be_told_is_not_good_health(caplog: pytest.LogCapture
         preview.publish(view())
         said = json.loads(ask(preview, "/health.json")[1])
     assert said["camera_up"] is False
-    assert "not known" in said["error"]
+    assert "unknown" in said["error"]
     assert "no idea" in caplog.text
 
 
@@ -469,7 +469,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 
 def test_the_page_in_a_browser(browser: Browser, tmp_path: Path) -> None:
     state: dict[str, Any] = {"camera": "front", "kit": "0123456789ab", "counters": {"granted": 1, "denied": 1}}
-    state["strangers"] = Thresholds(
+    state["thresholds"] = Thresholds(
         confidence=0.71, residual=1.0, provisional=False, fpir=0.01, fpir_low=0.0018, fpir_high=0.0256, strangers=340
     ).sentence
     pictures = Path(os.environ.get("SCREENSHOTS", tmp_path))
@@ -517,15 +517,15 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path) -> None:
             assert "granted" in text("#events li.granted .outcome")
             assert "camera up" in text("#health")
             assert "front" in text("#facts")
-            assert text("#strangers") == state["strangers"]
-            assert browser.run("document.getElementById('trouble').hidden") is True
+            assert text("#thresholds") == state["thresholds"]
+            assert browser.run("document.getElementById('problem').hidden") is True
 
             preview(told(outcome="denied", reason="unknown", label=None, confidence=0.41))
             preview(told(label="anna"))
             eventually(lambda: text("#events li .who") == "anna")
             assert browser.run("[...document.querySelectorAll('#events .who')].map((who) => who.textContent)") == [
                 "anna",
-                "someone",
+                "unknown person",
                 HOSTILE,
                 "terminal",
             ]
@@ -536,27 +536,27 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path) -> None:
             browser.screenshot(pictures / "phone.png")
 
             state |= {"camera_up": False, "error": "no frame for 2 s"}
-            eventually(lambda: "The camera is lost: no frame for 2 s" in text("#trouble"))
+            eventually(lambda: "The camera is lost: no frame for 2 s" in text("#problem"))
             assert "camera lost" in text("#health")
             browser.screenshot(pictures / "lost.png")
             del state["camera_up"]
             eventually(lambda: "camera up" in text("#health"))
-            assert browser.run("document.getElementById('trouble').hidden") is True
+            assert browser.run("document.getElementById('problem').hidden") is True
             assert browser.complaints == []
         finally:
             going.set()
             filming.join()
-    eventually(lambda: "does not answer" in text("#trouble"))
+    eventually(lambda: "does not respond" in text("#problem"))
 
 
 def test_the_page_recovers_from_a_restart_of_the_terminal(browser: Browser) -> None:
     with Preview("127.0.0.1:0") as preview:
         address = preview.url.removeprefix("http://").rstrip("/")
         browser.call("Page.navigate", url=preview.url)
-        eventually(lambda: browser.run("document.getElementById('trouble')?.textContent") == "The camera is lost.")
+        eventually(lambda: browser.run("document.getElementById('problem')?.textContent") == "The camera is lost.")
         preview.publish(view(1))
         eventually(lambda: bool(browser.run("document.getElementById('video').naturalWidth === 320")))
-    eventually(lambda: "not answer" in str(browser.run("document.getElementById('trouble').textContent")))
+    eventually(lambda: "not respond" in str(browser.run("document.getElementById('problem').textContent")))
     with Preview(address) as preview:
         preview.publish(view(2, 400, 300))
         eventually(lambda: bool(browser.run("document.getElementById('video').naturalWidth === 400")))
