@@ -37,25 +37,25 @@ def capture(
     min_face: Annotated[int, options.MIN_FACE_WIDTH] = MIN_FACE,
 ) -> None:
     """Photograph a person for training. Keeps only good photos that differ. Prints one JSON object."""
-    name, settings = storage.checked_name(name), CaptureSettings(photos=photos, min_photos=min(min_photos, photos))
+    name, settings = storage.check_name(name), CaptureSettings(photos=photos, min_photos=min(min_photos, photos))
     recognizer = options.load_recognizer(kit, public_key) if _has_kit(kit) else None
-    finder = storage.find_with(detector, None if recognizer is None else recognizer.kit, min_face=min_face)
-    known = None if recognizer is None else storage.known_by(recognizer)
+    face_detector = storage.choose_detector(detector, None if recognizer is None else recognizer.kit, min_face=min_face)
+    identify = None if recognizer is None else storage.identify_with(recognizer)
     with open_camera(camera, images_per_second=1 / settings.gap_seconds) as source:
         enrolment = storage.enrol(
             name,
             source,
-            finder,
+            face_detector,
             output,
             when=datetime.now(),
             settings=settings,
-            known=known,
+            identify=identify,
             allow_alike=allow_alike,
             say=console.say,
         )
     console.print_json(enrolment.facts())
-    for sentence in enrolment.account():
-        console.say(sentence)
+    for message in enrolment.messages():
+        console.say(message)
 
 
 def _has_kit(given: Path | None) -> bool:

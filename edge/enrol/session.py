@@ -1,13 +1,13 @@
-"""Enrolment at the terminal: a person stands before the camera, is told how to look, and photos for the trainer remain.
+"""Guided enrolment: take photos of one person in front of a camera for the trainer.
 
-    frame  ->  its one face, cut out with a margin  ->  looked at as the trainer will  ->  good, new, nobody else's  ->  kept
+    frame  ->  its only face, cut out with a margin  ->  checked as in the trainer  ->  good, new, this person  ->  photo
 
-What is judged is the very picture that is written, found and aligned by the trainer's own path; so what is kept here is what
-the trainer learns from. edge/enrol/storage.py writes it.
+The image that is checked is the image that is written, detected and aligned by the same code as in the trainer.
+edge/enrol/storage.py writes the photos.
 
-Likeness is the cosine of coarse features. The limits were chosen on ORL (40 people, 10 photos each): above DUPLICATE are 95 %
-of slightly moved, noisy copies of a photo, and 10 % of the pairs of photos of one person; above ALIKE is none of the 78,000
-pairs of photos of two people.
+Similarity is the cosine of coarse features. The limits were chosen on ORL (40 people, 10 photos each). Above DUPLICATE are
+95 % of slightly moved, noisy copies of a photo, and 10 % of the pairs of photos of one person. No pair of photos of two people
+(of 78,000) is above SAME_PERSON.
 """
 
 from __future__ import annotations
@@ -40,45 +40,45 @@ from edge.vision.quality import (
     assess,
 )
 
-WAIT_SECONDS = 0.25  # for a frame, before looking at the clock again
+WAIT_SECONDS = 0.25  # for a frame, before the time is checked again
 MARGIN = 2.0  # sides of a photo, in sides of the face's box
-UNCLEAR = 0.08  # of the distance of the eyes: landmarks that move more than this from look to look are guesses
-DUPLICATE, ALIKE = 0.975, 0.96
-LIKENESS = FeatureSpec(height=SIZE[0], width=SIZE[1], cell=4, gradient_cell=8, blur=1.0)
+UNCLEAR = 0.08  # in eye distances: landmarks that differ more than this between two detections are unreliable
+DUPLICATE, SAME_PERSON = 0.975, 0.96
+SIMILARITY = FeatureSpec(height=SIZE[0], width=SIZE[1], cell=4, gradient_cell=8, blur=1.0)
 ANY = (-math.inf, math.inf)
 
 ADVICE = {
-    "no picture": "The camera gives no pictures.",
-    "no face": "I see no face: look at the camera.",
+    "no frame": "No image from the camera.",
+    "no face": "No face found: look at the camera.",
     "several faces": "One person at a time, please.",
-    CUT_OFF: "Come to the middle of the picture.",
+    CUT_OFF: "Move to the middle of the image.",
     TOO_SMALL: "Come closer.",
-    TURNED_AWAY: "Not so far: turn a little less.",
+    TURNED_AWAY: "Turn your head a little less.",
     TOO_DARK: "More light on the face, please.",
     TOO_BRIGHT: "Less light on the face, please.",
-    LOW_CONTRAST: "The picture is too pale: wipe the lens, or change the light.",
+    LOW_CONTRAST: "The image is too pale: clean the lens, or change the light.",
     BLURRED: "Hold still.",
-    "unclear": "Hold still, with the whole face in view.",
-    "duplicate": "That looks like a photo I have: move your head a little.",
+    "unclear": "Hold still, with the whole face visible.",
+    "duplicate": "This looks like an earlier photo: move your head a little.",
 }
-"""What to say to the person, by the reason for which frames are refused."""
+"""Advice for the person, by the reason why frames are rejected."""
 
-Known = Callable[[NDArray[np.uint8], Face], str | None]
-"""Who a face in a grey photo is, to a kit; None for nobody it is sure of."""
+Identify = Callable[[NDArray[np.uint8], Face], str | None]
+"""Returns the label of a face in a grey photo, or None if it is not recognised."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pose:
-    """What to ask of a person. Degrees are counted from how the same person looks straight ahead."""
+    """A pose to ask for. Angles are relative to the person's own straight look."""
 
     name: str
-    words: str
+    request: str
     yaw: tuple[float, float] = ANY
-    """From, to; as in edge.vision.quality, so a person's left is above 0."""
+    """From, to in degrees, as in edge.vision.quality: the person's left is above 0."""
     pitch: tuple[float, float] = ANY
-    """From, to; down is above 0."""
+    """From, to in degrees: down is above 0."""
     settle_seconds: float = 1.0
-    """Time to do it, before the first frame counts."""
+    """Time to take the pose, before the first frame counts."""
 
     def fits(self, quality: Quality, straight: tuple[float, float] = (0.0, 0.0)) -> bool:
         yaw, pitch = quality.yaw - straight[0], quality.pitch - straight[1]
@@ -86,54 +86,56 @@ class Pose:
 
 
 POSES = (
-    Pose(name="straight", words="look straight at the camera", yaw=(-10, 10), pitch=(-12, 12)),
-    Pose(name="left", words="turn your head a little to your left", yaw=(10, math.inf)),
-    Pose(name="right", words="turn your head a little to your right", yaw=(-math.inf, -10)),
-    Pose(name="up", words="lift your chin a little", pitch=(-math.inf, -5)),
-    Pose(name="down", words="lower your chin a little", pitch=(5, math.inf)),
-    Pose(name="glasses", words="if you wear glasses, put them on or take them off; if not, tilt your head", settle_seconds=4),
-    Pose(name="smile", words="smile, or say something"),
-    Pose(name="distance", words="step back a little, or come closer", settle_seconds=2),
+    Pose(name="straight", request="look straight at the camera", yaw=(-10, 10), pitch=(-12, 12)),
+    Pose(name="left", request="turn your head a little to your left", yaw=(10, math.inf)),
+    Pose(name="right", request="turn your head a little to your right", yaw=(-math.inf, -10)),
+    Pose(name="up", request="lift your chin a little", pitch=(-math.inf, -5)),
+    Pose(name="down", request="lower your chin a little", pitch=(5, math.inf)),
+    Pose(
+        name="glasses", request="if you wear glasses, put them on or take them off; if not, tilt your head", settle_seconds=4
+    ),
+    Pose(name="smile", request="smile, or say something"),
+    Pose(name="distance", request="step back a little, or come closer", settle_seconds=2),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureSettings:
-    """How to enrol."""
+    """Settings of a capture session."""
 
     photos: int = 8
-    """How many to take."""
+    """Photos to take."""
     min_photos: int = 3
-    """With fewer nothing is written."""
+    """With fewer photos, nothing is written."""
     gap_seconds: float = 0.4
-    """Between two photos, at least."""
+    """Minimum time between two photos."""
     pose_seconds: float = 15.0
-    """How long to wait for a pose; then any new photo does, or none."""
+    """Time for a pose. After it, the session continues with a photo in another pose, or without."""
     advice_seconds: float = 2.0
-    """Between two pieces of advice, at least."""
+    """Minimum time between two pieces of advice."""
     votes: int = 3
-    """Looks that must show somebody else who is enrolled, and be half of all looks, for the person to be refused."""
+    """The person is rejected if this many frames, and half of all frames, show another enrolled person."""
     limits: QualityLimits = field(
-        # Stricter than at the door: all of the face, and no fewer pixels than the canonical crop has.
+        # Stricter than at the door: the whole face, and at least as many pixels as the aligned crop.
         default_factory=lambda: QualityLimits(min_size=27, min_sharpness=0.16, min_brightness=60, max_outside=0.1)
     )
-    """What a face must be."""
+    """Quality limits of a face."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_photos <= self.photos <= 1000:
-            raise ParameterError("photos must be 1 to 1000, and at least as many as are needed")
+            raise ParameterError("photos must be 1 to 1000, and not fewer than min_photos")
         if min(self.gap_seconds, self.pose_seconds, self.advice_seconds) < 0 or self.votes < 1:
             raise ParameterError("times must be 0 or more, votes 1 or more")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Photo:
-    """One photo that may be kept."""
+    """One photo of the person."""
 
     image: NDArray[np.uint8]
     """(H, W, 3), BGR: the face and its surroundings."""
-    likeness: NDArray[np.float32]
-    """Features of its canonical crop, of unit length."""
+    features: NDArray[np.float32]
+    """Features (SIMILARITY) of its aligned crop, of unit length."""
     quality: Quality
     captured: float
     """Seconds of the camera's clock."""
@@ -143,159 +145,161 @@ class Photo:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Captured:
-    """What came of a session."""
+    """The result of a capture session."""
 
     photos: tuple[Photo, ...]
     frames: int
-    """Frames looked at."""
-    refused: Mapping[str, int]
-    """Frames by the reason for which they were not kept."""
+    """Frames examined."""
+    rejected: Mapping[str, int]
+    """Rejected frames by reason."""
     alike: Mapping[str, int]
-    """Looks that showed somebody else who is enrolled, by name: too few to refuse the person."""
+    """Frames that showed another enrolled person, by label: too few to reject the person."""
 
 
 def capture(
     camera: Camera,
-    finder: FaceDetector,
+    detector: FaceDetector,
     settings: CaptureSettings | None = None,
     *,
     name: str = "",
-    known: Known | None = None,
-    existing: NDArray[np.float32] | None = None,
-    others: Mapping[str, NDArray[np.float32]] | None = None,
+    identify: Identify | None = None,
+    own_photos: NDArray[np.float32] | None = None,
+    other_people: Mapping[str, NDArray[np.float32]] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Captured:
-    """Take photos until there are enough, or the recording or the person's time is over.
+    """Take photos until there are enough, or the recording ends, or the time is over.
 
-    In front of a live camera a person is guided from pose to pose; of a recording the first photos that differ are taken.
-    `existing` are the likenesses (n, d) of photos that `name` has already, `others` those of other people.
+    In front of a live camera the person is guided from pose to pose. From a recording, the first photos that differ are taken.
+    `own_photos` are the features (n, d) of photos that `name` has already, `other_people` those of other people by label.
     """
-    session = _Session(finder, settings or CaptureSettings(), name, known, existing, others or {}, say, guided=camera.live)
-    session.ask(camera.now())
+    session = _Session(
+        detector, settings or CaptureSettings(), name, identify, own_photos, other_people or {}, say, guided=camera.live
+    )
+    session.request_photo(camera.now())
     while not session.done and not camera.ended:
         frame = camera.frame(WAIT_SECONDS)
         if frame is not None:
-            session.look(frame)
+            session.process(frame)
         elif camera.live:
-            session.refuse("no picture", camera.now())
+            session.reject("no frame", camera.now())
     return Captured(
         photos=tuple(session.photos),
         frames=session.frames,
-        refused=dict(session.refused.most_common()),
+        rejected=dict(session.rejected.most_common()),
         alike=dict(session.votes.most_common()),
     )
 
 
 class _Session:
-    """One person before the camera. All times are those of the frames."""
+    """The state of a capture session. All times are capture times of frames."""
 
     def __init__(
         self,
-        finder: FaceDetector,
+        detector: FaceDetector,
         settings: CaptureSettings,
         name: str,
-        known: Known | None,
-        existing: NDArray[np.float32] | None,
-        others: Mapping[str, NDArray[np.float32]],
+        identify: Identify | None,
+        own_photos: NDArray[np.float32] | None,
+        other_people: Mapping[str, NDArray[np.float32]],
         say: Callable[[str], None],
         *,
         guided: bool,
     ) -> None:
-        self.finder, self.settings, self.name, self.known, self.others = finder, settings, name, known, others
-        self.say, self.guided = say, guided
-        self.likenesses = [] if existing is None else list(existing)
+        self.detector, self.settings, self.name, self.identify = detector, settings, name, identify
+        self.other_people, self.say, self.guided = other_people, say, guided
+        self.own_photos = [] if own_photos is None else list(own_photos)
         self.photos: list[Photo] = []
-        self.refused: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
         self.votes: Counter[str] = Counter()
-        self.frames = self.looks = self.asked = 0
+        self.frames = self.voted = self.requested = 0
         self.straight = (0.0, 0.0)
-        self.asked_at = self.last_look = -math.inf
-        self.spare: Photo | None = None  # good and new, but not in the pose that was asked for
-        self.advised_at, self.lately = -math.inf, Counter[str]()
+        self.requested_at = self.voted_at = -math.inf
+        self.spare: Photo | None = None  # good and new, but not in the requested pose
+        self.advised_at, self.recently_rejected = -math.inf, Counter[str]()
 
     @property
     def done(self) -> bool:
-        return self.asked > self.settings.photos if self.guided else len(self.photos) == self.settings.photos
+        return self.requested > self.settings.photos if self.guided else len(self.photos) == self.settings.photos
 
     @property
     def pose(self) -> Pose:
-        return POSES[(self.asked - 1) % len(POSES)]
+        return POSES[(self.requested - 1) % len(POSES)]
 
-    def ask(self, now: float) -> None:
-        """For the next photo."""
-        self.asked, self.asked_at, self.advised_at, self.spare = self.asked + 1, now, now, None
-        self.lately.clear()
+    def request_photo(self, now: float) -> None:
+        """Ask for the next photo."""
+        self.requested, self.requested_at, self.advised_at, self.spare = self.requested + 1, now, now, None
+        self.recently_rejected.clear()
         if self.guided and not self.done:
-            self.say(f"Photo {self.asked} of {self.settings.photos}: {self.pose.words}.")
+            self.say(f"Photo {self.requested} of {self.settings.photos}: {self.pose.request}.")
 
-    def look(self, frame: Frame) -> None:
+    def process(self, frame: Frame) -> None:
+        """Take a photo from the frame, or reject the frame."""
         now = frame.captured
-        if self.guided and now < self.asked_at + self.pose.settle_seconds:
+        if self.guided and now < self.requested_at + self.pose.settle_seconds:
             return
         if self.photos and now < self.photos[-1].captured + self.settings.gap_seconds - 1e-6:
             return
         self.frames += 1
-        found = _photo(frame, self.finder, self.settings.limits)
+        found = _find_photo(frame, self.detector, self.settings.limits)
         if isinstance(found, str):
-            return self.refuse(found, now)
+            return self.reject(found, now)
         photo, grey, face = found
         self._vote(photo, grey, face)
-        if _likeness(photo, self.likenesses) > DUPLICATE:
-            return self.refuse("duplicate", now)
+        if _max_similarity(photo, self.own_photos) > DUPLICATE:
+            return self.reject("duplicate", now)
         if self.guided and not self.pose.fits(photo.quality, self.straight):
             self.spare = photo
-            return self.refuse("pose", now)
+            return self.reject("pose", now)
         self._keep(photo, self.pose.name if self.guided else photo.pose)
-        self.ask(now)
+        self.request_photo(now)
 
-    def refuse(self, reason: str, now: float) -> None:
-        """Count it, say now and then what would help, and go on when the time for this pose is over."""
-        self.refused[reason] += 1
+    def reject(self, reason: str, now: float) -> None:
+        """Count the frame, give advice from time to time, and go to the next pose when the time for this one is over."""
+        self.rejected[reason] += 1
         if not self.guided:
             return
-        self.lately[reason] += 1
-        if now >= self.asked_at + self.settings.pose_seconds:
+        self.recently_rejected[reason] += 1
+        if now >= self.requested_at + self.settings.pose_seconds:
             if self.spare is not None:
                 self._keep(self.spare, self.spare.pose)
-            self.ask(now)
+            self.request_photo(now)
         elif now >= self.advised_at + self.settings.advice_seconds:
-            (most, _), *_ = self.lately.most_common(1)
-            self.say(ADVICE.get(most) or f"Please {self.pose.words}.")
-            self.lately.clear()
+            (most_frequent, _), *_ = self.recently_rejected.most_common(1)
+            self.say(ADVICE.get(most_frequent) or f"Please {self.pose.request}.")
+            self.recently_rejected.clear()
             self.advised_at = now
 
     def _keep(self, photo: Photo, pose: str) -> None:
-        kept = replace(photo, pose=pose)
         if pose == "straight" and not self.photos:
             self.straight = (photo.quality.yaw, photo.quality.pitch)
-        self.photos.append(kept)
-        self.likenesses.append(kept.likeness)
+        self.photos.append(replace(photo, pose=pose))
+        self.own_photos.append(photo.features)
 
     def _vote(self, photo: Photo, grey: NDArray[np.uint8], face: Face) -> None:
-        """AlreadyEnrolledError as soon as the face is somebody else's in several looks, some time apart."""
-        if photo.captured < self.last_look + self.settings.gap_seconds - 1e-6:
+        """AlreadyEnrolledError if several frames, some time apart, show another enrolled person."""
+        if photo.captured < self.voted_at + self.settings.gap_seconds - 1e-6:
             return
-        self.last_look = photo.captured
-        self.looks += 1
-        names = {other for other, rows in self.others.items() if _likeness(photo, rows) > ALIKE}
-        if self.known is not None and (label := self.known(grey, face)) is not None:
-            names.add(same_spelling(label))
-        self.votes.update(names - {self.name})
-        for other, votes in self.votes.items():
-            if votes >= self.settings.votes and 2 * votes >= self.looks:
+        self.voted_at = photo.captured
+        self.voted += 1
+        labels = {label for label, rows in self.other_people.items() if _max_similarity(photo, rows) > SAME_PERSON}
+        if self.identify is not None and (label := self.identify(grey, face)) is not None:
+            labels.add(same_spelling(label))
+        self.votes.update(labels - {self.name})
+        for label, votes in self.votes.items():
+            if votes >= self.settings.votes and 2 * votes >= self.voted:
                 raise AlreadyEnrolledError(
-                    f"This face is already enrolled as {printable(other)}.",
-                    "Enrol each person under one name; for somebody who merely looks alike, pass --allow-alike.",
+                    f"This face is already enrolled as {printable(label)}.",
+                    "Enrol each person under one name. For two people who look alike, pass --allow-alike.",
                 )
 
 
-def _photo(frame: Frame, finder: FaceDetector, limits: QualityLimits) -> tuple[Photo, NDArray[np.uint8], Face] | str:
-    """The photo of the one face in a frame, grey and where the face is in it; or why there is none."""
-    faces = finder.detect(frame.image)
+def _find_photo(frame: Frame, detector: FaceDetector, limits: QualityLimits) -> tuple[Photo, NDArray[np.uint8], Face] | str:
+    """Return the photo of the only face in a frame, the same in grey, and its face; or the reason why there is none."""
+    faces = detector.detect(frame.image)
     if len(faces) != 1:
         return "several faces" if faces else "no face"
-    image, corner = cut(frame.image, faces[0])
-    again = finder.detect(image, photo_min_face(image))  # as the trainer will
+    image, corner = cut_out(frame.image, faces[0])
+    again = detector.detect(image, photo_min_face(image))  # as the trainer will
     if len(again) != 1:
         return "several faces" if again else "unclear"
     grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
@@ -306,18 +310,18 @@ def _photo(frame: Frame, finder: FaceDetector, limits: QualityLimits) -> tuple[P
     if np.abs(again[0].landmarks + corner - faces[0].landmarks).mean() > UNCLEAR * quality.size:
         return "unclear"
     pose = next((pose.name for pose in POSES if pose.fits(quality)), POSES[0].name)
-    likeness = features(crop[None], LIKENESS)[0]
-    return Photo(image=image, likeness=likeness, quality=quality, captured=frame.captured, pose=pose), grey, again[0]
+    vector = features(crop[None], SIMILARITY)[0]
+    return Photo(image=image, features=vector, quality=quality, captured=frame.captured, pose=pose), grey, again[0]
 
 
-def cut(image: NDArray[np.uint8], face: Face) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    """The part of a frame that a photo shows, and its corner (x, y) in the frame."""
+def cut_out(image: NDArray[np.uint8], face: Face) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+    """Return a copy of the face with a margin, and its top left corner (x, y) in the frame."""
     box = np.array(face.box_xyxy).reshape(2, 2)
     around = box.mean(axis=0) + (box - box.mean(axis=0)) * MARGIN
     (left, top), (right, bottom) = np.clip(np.rint(around), 0, image.shape[1::-1]).astype(int)
-    return image[top:bottom, left:right].copy(), (int(left), int(top))  # a copy: the frame need not stay in memory
+    return image[top:bottom, left:right].copy(), (int(left), int(top))
 
 
-def _likeness(photo: Photo, rows: Any) -> float:
-    """To the most similar of other photos, at most 1; -1 where there are none."""
-    return float(np.max(np.asarray(rows) @ photo.likeness)) if len(rows) else -1.0
+def _max_similarity(photo: Photo, rows: Any) -> float:
+    """Return the similarity to the most similar photo of `rows`, at most 1; -1 if there are none."""
+    return float(np.max(np.asarray(rows) @ photo.features)) if len(rows) else -1.0
