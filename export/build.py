@@ -85,7 +85,7 @@ def build(
         )
 
     report("thresholds")
-    thresholds, passed = calibrate.thresholds(graphs[precision], faces, model.rejection)
+    thresholds, passed = calibrate.thresholds(graphs[precision], faces, model.calibration)
     judged_on = "hardened training faces" if unseen is None else "held-out faces"
     data_of_kit = bundle(
         model,

@@ -25,7 +25,7 @@ from trainer.data.augment import harden
 from trainer.data.gallery import Gallery
 from trainer.method.coding import Coding
 from trainer.model import Model
-from trainer.thresholds import Rejection
+from trainer.thresholds import StrangerCalibration
 from trainer.types import Array
 
 FACES = 1024  # one of them is just less than 0.1 points
@@ -189,7 +189,9 @@ def accuracy(graph: bytes, faces: Faces) -> float:
     return float(np.mean(_outputs(graph, faces.crops, "label") == faces.people))
 
 
-def thresholds(graph: bytes, faces: Faces, rejection: Rejection | None = None) -> tuple[Thresholds, dict[str, float]]:
+def thresholds(
+    graph: bytes, faces: Faces, rejection: StrangerCalibration | None = None
+) -> tuple[Thresholds, dict[str, float]]:
     """The model's own, measured on strangers, or provisional ones; and what they do. None of `non_faces` passes.
 
     residual: a little above what nearly all calibration faces leave unexplained, or fewer of them, where the noise that a wide
@@ -215,7 +217,7 @@ def thresholds(graph: bytes, faces: Faces, rejection: Rejection | None = None) -
     found = Thresholds(confidence=least, residual=most, provisional=True)
     if rejection is not None:
         low, high = rejection.interval
-        promise = {"fpir": rejection.promise, "fpir_low": low, "fpir_high": high}
+        promise = {"fpir": rejection.stated_rate, "fpir_low": low, "fpir_high": high}
         found = replace(found, provisional=False, strangers=rejection.trials, **promise)
     return found, {
         "faces_passed": passed,

@@ -62,11 +62,11 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Faces], list[Task]]:
     """Two tasks on made-up people, three enrolled and one not; of ours only `light`, and no network."""
     images, labels = faces()
-    monkeypatch.setattr(bench_accuracy, "OURS", {"ours, `light`": OURS["ours, `light`"]})
+    monkeypatch.setattr(bench_accuracy, "OURS", {"ours, `minimal`": OURS["ours, `minimal`"]})
     usual = bench_accuracy._answer
 
     def without_network(own: Faces, task: Task, parameters: dict[str, Any] | None, say: Any) -> Answers:
-        return usual(own, task, parameters or OURS["ours, `light`"], say)
+        return usual(own, task, parameters or OURS["ours, `minimal`"], say)
 
     monkeypatch.setattr(bench_accuracy, "_answer", without_network)
     known = np.flatnonzero(labels < 3)
@@ -95,7 +95,7 @@ def test_only_what_is_missing_is_measured(
     results = Kept(tmp_path / "results.json")
     said: list[str] = []
     bench_accuracy.fill("peers", sets, tasks, bench_accuracy.rates, results, said.append)
-    ways = ("ours, `light`", COSINE)
+    ways = ("ours, `minimal`", COSINE)
     first = next(iter(bench_peers.RECOGNIZERS))
     assert set(results) == {f"peers/{way}/{task}/0" for way in ways for task in ("ORL", "Yale B")} | {
         f"peers/{first}/cost",

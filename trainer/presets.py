@@ -1,14 +1,26 @@
-"""Named sets of parameters for `trainer fit`. An option or a --config file overrides single values."""
+"""Parameters of `trainer fit`: named sets, and their TOML files. Options and --config override single values."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
 
+from edge.errors import UsageError
 from edge.vision.preprocess import KINDS
 
+Preset = Literal["tiny", "minimal", "sface", "paper"]
+DEFAULT: Preset = "tiny"
+ETA = 3e-3
+"""Ridge of the classifier (eta) in LCLRRDL, if neither a preset nor a user sets it."""
+ETAS = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+"""The values of eta that tuning tries."""
+
 PRESETS: dict[str, dict[str, Any]] = {
-    # Robust to what covers a face, and to strangers: the default.
-    "door": {
+    # Our own features, with parts of the face: robust to covered faces and to strangers.
+    "tiny": {
         "features": "both",
         "parts": (4, 2),
         "coding": "l21",
@@ -25,13 +37,13 @@ PRESETS: dict[str, dict[str, Any]] = {
         "doubt": True,
     },
 }
-# The whole face only: half of the work on the device.
-PRESETS["light"] = PRESETS["door"] | {"parts": None, "eta": 1e-2}
-# An embedding model and our own features together: the most accurate, and ten times slower or more. eta: chosen on AR's
-# training images; a model alone, --features sface, wants 0.1.
-PRESETS["sface"] = PRESETS["light"] | {"features": "sface+both", "eta": 3e-2}
+# The whole face only: half the work on the device.
+PRESETS["minimal"] = PRESETS["tiny"] | {"parts": None, "eta": 1e-2}
+# A network and our own features: the most accurate, and at least ten times slower. eta was chosen on AR's training images; a
+# network alone (--features sface) needs 0.1.
+PRESETS["sface"] = PRESETS["minimal"] | {"features": "sface+both", "eta": 3e-2}
 # The method as published.
-PRESETS["paper"] = PRESETS["light"] | {
+PRESETS["paper"] = PRESETS["minimal"] | {
     "features": "pixels",
     "coding": "l1",
     "eta": 1e-3,
@@ -39,9 +51,29 @@ PRESETS["paper"] = PRESETS["light"] | {
     "classifier_codes": "training",
     "doubt": False,
 }
-DEFAULT = "door"
 
 
-def usual(features: str | None) -> str:
-    """The preset for these features, where none is named."""
+def default_preset(features: str | None) -> Preset:
+    """Return the preset for these features, if the user names none."""
     return DEFAULT if features is None or features in KINDS else "sface"
+
+
+def to_toml(parameters: dict[str, Any], comment: str) -> str:
+    """Return the text of a file that `trainer fit --config` reads."""
+    lines = [f"# {line}" for line in comment.splitlines()]
+    lines += [f"{name} = {json.dumps(value)}" for name, value in parameters.items()]
+    return "\n".join(lines) + "\n"
+
+
+def from_toml(path: str | Path, known: Iterable[str]) -> dict[str, Any]:
+    """Read parameters from a TOML file. A name that is not in `known` is an error."""
+    try:
+        parameters = tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be opened ({error.strerror}).", "Check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML ({error}).", "Write it with `trainer tune -o`.") from None
+    unknown = sorted(set(parameters) - set(known))
+    if unknown:
+        raise UsageError(f"{path} sets unknown parameters: {', '.join(unknown)}.", f"Known are {', '.join(sorted(known))}.")
+    return parameters

@@ -1,8 +1,8 @@
-"""The confidence that keeps strangers out, measured on people whom the model has not seen.
+"""The confidence threshold that rejects strangers, measured on people that the model was not trained on.
 
-A fold of the people is left out, a model is trained without them, and their photos are scored: to that model they are
-strangers. Over all folds every photo has been a stranger's once. The threshold is the lowest that no more than the wanted
-share of them passes. Zero errors in N trials promise no less than 3/N, so the promise says how many there were.
+The people are split into folds. For each fold a model is trained without its people, and their photos are scored: for that
+model they are strangers. So every photo is a stranger's photo once. The threshold is the lowest one that at most the wanted
+share of these photos passes. Zero errors in N trials support a rate of 3/N at best, so no lower rate is stated.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from scipy.stats import beta
 
 from edge.errors import ParameterError
+from edge.text import percent
 from edge.vision.confidence import score_confidence
 from trainer.data.gallery import Gallery
 from trainer.features.spec import Spec
@@ -24,28 +25,29 @@ from trainer.types import Array
 
 FOLDS = 5
 FPIR = 0.01
-FEWEST_PEOPLE = 6  # of whom at least four train in every fold
-LEVEL = 0.95  # of the interval
+MIN_PEOPLE = 6  # so that each fold trains on at least four people
+LEVEL = 0.95  # of the confidence interval
+_KINDS = ("people who were left out of training", "the given strangers")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rejection:
-    """A threshold of the confidence, and what it was found to do."""
+class StrangerCalibration:
+    """A confidence threshold, and how many strangers' photos pass it. Model files store the fields by name."""
 
     confidence: float
-    """A face needs at least this."""
+    """The lowest confidence that is accepted."""
     target: float
-    """The share of strangers' photos that was allowed to pass."""
+    """The share of strangers' photos that may pass."""
     passed: int
-    """Strangers' photos that pass, of..."""
+    """Strangers' photos that pass."""
     trials: int
-    """...so many."""
+    """Strangers' photos that were scored."""
     public: bool = False
-    """Whether these were handed in (`--strangers`); otherwise they are people who were left out."""
+    """True: these photos were given (`--strangers`). False: they show people who were left out of training."""
     others_passed: int = 0
-    """Where there were both, those of the other kind that pass, of..."""
+    """If there were both kinds: photos of the other kind that pass."""
     others_trials: int = 0
-    """...so many."""
+    """If there were both kinds: photos of the other kind."""
 
     @property
     def rate(self) -> float:
@@ -56,20 +58,36 @@ class Rejection:
         return interval(self.passed, self.trials)
 
     @property
-    def promise(self) -> float:
-        """The rate that may be stated: the target, but never less than 3/N."""
+    def stated_rate(self) -> float:
+        """The rate that may be stated: the target, but at least 3/N."""
         return max(self.target, 3 / self.trials)
+
+    def summary(self) -> str:
+        """Return the result in sentences."""
+        low, high = self.interval
+        text = (
+            f"Strangers: at a confidence of {self.confidence:g}, {self.passed} of {self.trials} photos of "
+            f"{_KINDS[self.public]} get a name ({percent(self.rate)}; 95 % interval {percent(low)} to {percent(high)})."
+        )
+        if self.others_trials:
+            others = f"{self.others_passed} of {self.others_trials} photos of {_KINDS[not self.public]}"
+            text += f" The rate does not include {others} that get a name: they are easier to reject."
+        if self.confidence > 1:
+            text += " No face can reach this confidence. Use `trainer tune`, more photos or another method."
+        if self.stated_rate > self.target:
+            text += f" With so few photos, {percent(self.stated_rate)} is the lowest rate that can be stated."
+        return text
 
 
 def interval(count: int, trials: int) -> tuple[float, float]:
-    """Clopper and Pearson's, at 95 %: where the true rate lies if `count` of `trials` were counted."""
+    """Return the Clopper-Pearson interval (95 %) of the true rate, if `count` of `trials` were counted."""
     below, above = (1 - LEVEL) / 2, (1 + LEVEL) / 2
-    others = trials - count
-    low = float(beta.ppf(below, count, others + 1)) if count else 0.0
-    return low, float(beta.ppf(above, count + 1, others)) if others else 1.0
+    rest = trials - count
+    low = float(beta.ppf(below, count, rest + 1)) if count else 0.0
+    return low, float(beta.ppf(above, count + 1, rest)) if rest else 1.0
 
 
-def strangers_confidence(
+def stranger_confidences(
     gallery: Gallery,
     spec: Spec,
     parameters: dict[str, Any],
@@ -79,14 +97,14 @@ def strangers_confidence(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Array:
-    """(N,) confidence of each photo in a model that was trained without its person.
+    """Return the confidence of each photo in a model that was trained without its person.
 
-    But for those that another of these models doubted (trainer.data.label_noise): they are probably no strangers.
+    Photos with a suspected wrong label (trainer.data.label_noise) are left out: they may show an enrolled person.
     """
     order = np.random.default_rng(seed).permutation(len(gallery.people))
     fold_of = dict(zip(np.array(gallery.people)[order], np.arange(len(order)) % folds, strict=True))
     fold = np.array([fold_of[label] for label in gallery.labels])
-    confidence, believed = np.zeros(len(fold)), np.ones(len(fold), bool)
+    confidence, trusted = np.zeros(len(fold)), np.ones(len(fold), bool)
     for k in range(folds):
         if progress is not None:
             progress(k, folds)
@@ -94,32 +112,32 @@ def strangers_confidence(
         estimator: Any = method(features=spec, **parameters)
         estimator.fit(gallery.images[known], gallery.labels[known])
         confidence[strange] = score_confidence(estimator.decision_function(gallery.images[strange]))
-        believed[known] &= getattr(estimator, "looks_like_", gallery.labels[known]) == gallery.labels[known]
-    return confidence[believed]
+        trusted[known] &= getattr(estimator, "looks_like_", gallery.labels[known]) == gallery.labels[known]
+    return confidence[trusted]
 
 
-def threshold(strangers: Array, fpir: float = FPIR) -> Rejection:
-    """The lowest confidence that at most `fpir` of the strangers reach."""
+def threshold(strangers: Array, fpir: float = FPIR) -> StrangerCalibration:
+    """Return the lowest confidence that at most `fpir` of the strangers' photos reach."""
     if not 0 < fpir < 1:
-        raise ParameterError(f"a rate of false positives lies between 0 and 1, not {fpir}")
+        raise ParameterError(f"a false positive rate must be between 0 and 1, not {fpir}")
     falling = np.sort(strangers)[::-1]
     allowed = int(fpir * len(falling))
-    least = np.ceil(1e4 * falling[allowed] + 1e-6) / 1e4  # above the first that must not pass, in four digits
-    return Rejection(confidence=float(least), target=fpir, passed=int(np.sum(falling >= least)), trials=len(falling))
+    least = np.ceil(1e4 * falling[allowed] + 1e-6) / 1e4  # four digits, above the first photo that must not pass
+    passed = int(np.sum(falling >= least))
+    return StrangerCalibration(confidence=float(least), target=fpir, passed=passed, trials=len(falling))
 
 
-def stricter(left_out: Array, public: Array, fpir: float = FPIR) -> Rejection | None:
-    """The higher of the thresholds of two kinds of strangers, either of which may be empty; None where both are.
+def stricter_threshold(left_out: Array, given: Array, fpir: float = FPIR) -> StrangerCalibration | None:
+    """Return the higher of the thresholds of two kinds of strangers; one may be empty. None if both are empty.
 
-    The rate holds for each kind by itself. Pooled, many photos that are easy to refuse, as those of another camera may be,
-    would let more of the harder ones pass and make the promise look better. For the same reason only those who decide are
-    counted in rate, interval and promise: that the others pass less often is no evidence about them.
+    The rate holds for each kind alone. In a common pool, many easy photos (for example from another camera) would let more of
+    the hard ones pass. For the same reason only the kind that sets the threshold counts in rate and interval.
     """
-    kinds = {False: left_out, True: public}
+    kinds = {False: left_out, True: given}
     found = {kind: threshold(confidence, fpir) for kind, confidence in kinds.items() if len(confidence)}
     if not found:
         return None
-    decides = max(found, key=lambda kind: found[kind].confidence)
-    others = kinds[not decides]
-    passed = int(np.sum(others >= found[decides].confidence))
-    return replace(found[decides], public=decides, others_passed=passed, others_trials=len(others))
+    public = max(found, key=lambda kind: found[kind].confidence)
+    others = kinds[not public]
+    passed = int(np.sum(others >= found[public].confidence))
+    return replace(found[public], public=public, others_passed=passed, others_trials=len(others))

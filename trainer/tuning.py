@@ -1,31 +1,35 @@
-"""Choosing parameters by cross-validation inside the training photos."""
+"""Choose parameters by cross-validation inside the training photos."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
 from edge.errors import GalleryError, TrainingError, UsageError
+from trainer import presets
+from trainer.baselines.registry import Method
 from trainer.data.augment import harden
+from trainer.data.gallery import Gallery
+from trainer.features.network import Network
 from trainer.features.spec import Spec
 from trainer.method.base import CodeClassifier, FaceClassifier
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.estimator import LCLRRDL
 from trainer.parallel import each
+from trainer.training import Progress, spec_for
 from trainer.types import Array
+
+Grid = Mapping[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One choice of parameters, and how well it did on photos that it had not seen."""
+class Candidate:
+    """One point of a parameter grid, and its accuracy on held-out photos."""
 
     parameters: dict[str, Any]
     accuracy: float
@@ -40,60 +44,103 @@ def tune(
     *,
     spec_for: Callable[[str], Spec],
     estimator: Callable[..., FaceClassifier] = LCLRRDL,
-    grid: dict[str, tuple[Any, ...]],
+    grid: Grid,
     fixed: dict[str, Any] | None = None,
     folds: int = 4,
     hard: bool = True,
     seed: int = 0,
     jobs: int = -1,
     scheduler: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Trial]:
-    """Every combination of the grid, best first; of equals, the one that stands first in the grid.
+    progress: Progress | None = None,
+) -> list[Candidate]:
+    """Return all candidates of the grid, best first; of equals, the first of the grid comes first.
 
-    `hard` makes the held-out photos harder (see augment.harden): clean ones of the same sitting are often all recognised, and
-    then choose nothing. eta costs nothing to try: a method that has it is trained once, and eta swept over its codes.
+    `hard` makes the held-out photos harder (augment.harden): clean photos of one session are often all recognised, and then
+    show no difference. For a method with eta, all values of eta share one training.
     """
     folds = min(folds, int(np.unique(labels, return_counts=True)[1].min()))
     if folds < 2:
-        raise GalleryError("Tuning holds photos back, and somebody has only one.", "Give everybody two photos or more.")
+        raise GalleryError(
+            "Tuning needs held-out photos, but a person has only one photo.", "Add a second photo of each person."
+        )
     splits = list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(images, labels))
     names = [name for name in grid if name != "eta"]
     etas = grid.get("eta", (None,))
     choices = [dict(zip(names, values, strict=True)) for values in itertools.product(*(grid[name] for name in names))]
     work = [(choice, fold) for choice in choices for fold in range(len(splits))]
 
-    def call(choice: dict[str, Any], fold: int) -> tuple[Any, ...]:
+    def arguments(choice: dict[str, Any], fold: int) -> tuple[Any, ...]:
         spec = spec_for(choice["features"])
         others = {name: value for name, value in choice.items() if name != "features"}
         method = estimator(**(fixed or {}), **others, features=spec, random_state=seed)
         return method, spec, images, labels, *splits[fold], etas, [seed, fold] if hard else None
 
-    results = each(_accuracies, (call(*one) for one in work), jobs=jobs, scheduler=scheduler)
-    accuracy = np.array([_tick(result, i, len(work), progress) for i, result in enumerate(results)])
-    accuracy = accuracy.reshape(len(choices), len(splits), -1)
-    trials = [
-        Trial(choice | ({} if eta is None else {"eta": eta}), float(accuracy[i, :, k].mean()), float(accuracy[i, :, k].std()))
+    found = []
+    for result in each(_accuracies, (arguments(*one) for one in work), jobs=jobs, scheduler=scheduler):
+        found.append(result)
+        if progress is not None:
+            progress(len(found), len(work))
+    accuracy = np.array(found).reshape(len(choices), len(splits), -1)
+    candidates = [
+        Candidate(
+            choice | ({} if eta is None else {"eta": eta}), float(accuracy[i, :, k].mean()), float(accuracy[i, :, k].std())
+        )
         for i, choice in enumerate(choices)
         for k, eta in enumerate(etas)
     ]
-    if max(trial.accuracy for trial in trials) == 0:
-        raise TrainingError("No choice of parameters gave a usable model.", "Look at the photos, or widen the grid.")
-    return sorted(trials, key=lambda trial: -trial.accuracy)
+    if max(candidate.accuracy for candidate in candidates) == 0:
+        raise TrainingError("No candidate gave a usable model.", "Check the photos, or try other parameter values.")
+    return sorted(candidates, key=lambda candidate: -candidate.accuracy)
 
 
-def choose(trials: list[Trial], photos: int, usual: dict[str, Any]) -> Trial:
-    """The one-standard-error rule: of the trials that `photos` held-out photos cannot tell from the best, the one that differs
-    from the `usual` parameters in the fewest; of those, the most accurate. A lucky draw is not worth leaving known ground for.
+def choose(candidates: list[Candidate], photos: int, usual: dict[str, Any]) -> Candidate:
+    """Choose by the one-standard-error rule.
+
+    Of the candidates whose accuracy on `photos` held-out photos is within one standard error of the best, return the one that
+    differs from the `usual` parameters in the fewest values; of equals, the most accurate.
     """
-    best = trials[0].accuracy / 100
+    best = candidates[0].accuracy / 100
     error = 100 * np.sqrt(best * (1 - best) / photos)
 
-    def strangeness(trial: Trial) -> int:
-        return sum(trial.parameters[name] != usual[name] for name in trial.parameters)
+    def differences(candidate: Candidate) -> int:
+        return sum(candidate.parameters[name] != usual[name] for name in candidate.parameters)
 
-    close = [trial for trial in trials if trial.accuracy >= trials[0].accuracy - error]
-    return min(close, key=strangeness)  # the first of equals, and they stand in falling accuracy
+    close = [candidate for candidate in candidates if candidate.accuracy >= candidates[0].accuracy - error]
+    return min(close, key=differences)
+
+
+def tune_gallery(
+    gallery: Gallery,
+    method: Method,
+    *,
+    features: Sequence[str],
+    network: Network | None,
+    atoms: int,
+    coding: str,
+    values: Grid,
+    progress: Progress | None = None,
+    **options: Any,
+) -> tuple[list[Candidate], Candidate, dict[str, Any]]:
+    """Tune a method for a device: return the candidates, the chosen one, and the parameters for `trainer fit --config`.
+
+    `values` replace those of the method's grid. `options` are passed to `tune`.
+    """
+    grid = method.tune_grid
+    if not set(values) <= set(grid):
+        raise UsageError(f"{method.title} is tuned by {', '.join(grid)}, not by {', '.join(values)}.", "Leave the others out.")
+    fixed = method.settings(atoms, {"coding": coding} if "coding" in method.fixed else {})
+    candidates = tune(
+        gallery.images,
+        gallery.labels,
+        spec_for=lambda kind: spec_for(gallery, kind, network),
+        estimator=method.estimator,
+        grid={"features": tuple(features), **grid, **values},
+        fixed=fixed,
+        progress=progress,
+        **options,
+    )
+    best = choose(candidates, len(gallery.images), presets.PRESETS[presets.DEFAULT] | method.usual)
+    return candidates, best, best.parameters | {name: fixed[name] for name in ("coding", "atoms_per_class") if name in fixed}
 
 
 def _accuracies(
@@ -106,42 +153,15 @@ def _accuracies(
     etas: Sequence[float | None],
     hard_seed: list[int] | None,
 ) -> list[float]:
-    """Percent of the test images recognised, for each eta."""
+    """Return the percentage of test images recognised, for each eta."""
     held_out = images[test] if hard_seed is None else harden(images[test], np.random.default_rng(hard_seed))
     try:
         estimator.fit(images[train], labels[train])
     except (TrainingError, FloatingPointError, np.linalg.LinAlgError):
-        return [0.0 for _ in etas]  # a collapsed choice loses, it does not stop the search
+        return [0.0 for _ in etas]  # a candidate that collapses must not stop the search
     if not isinstance(estimator, CodeClassifier):
         return [100 * float(estimator.score(held_out, labels[test]))]
     H = one_hot(np.searchsorted(estimator.classes_, labels[train]), len(estimator.classes_))
     codes = estimator.code(spec.vectors(held_out).T)
     scores = (ridge(estimator.codes_, H, estimator.eta if eta is None else eta) @ codes for eta in etas)
     return [100 * float(np.mean(estimator.classes_[score.argmax(axis=0)] == labels[test])) for score in scores]
-
-
-def _tick(result: Any, done: int, total: int, progress: Callable[[int, int], None] | None) -> Any:
-    if progress is not None:
-        progress(done + 1, total)
-    return result
-
-
-def to_toml(parameters: dict[str, Any], comment: str) -> str:
-    """Text that `trainer fit --config` reads."""
-    lines = [f"# {line}" for line in comment.splitlines()]
-    lines += [f"{name} = {json.dumps(value)}" for name, value in parameters.items()]
-    return "\n".join(lines) + "\n"
-
-
-def from_toml(path: str | Path, known: Iterable[str]) -> dict[str, Any]:
-    """The parameters in a TOML file; a name that is not known is refused rather than passed over."""
-    try:
-        parameters = tomllib.loads(Path(path).read_text())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be opened ({error.strerror}).", "Check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML ({error}).", "Write it with `trainer tune -o`.") from None
-    unknown = sorted(set(parameters) - set(known))
-    if unknown:
-        raise UsageError(f"{path} sets {', '.join(unknown)}, unknown here.", f"Known are {', '.join(sorted(known))}.")
-    return parameters

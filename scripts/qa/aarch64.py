@@ -21,12 +21,12 @@ from export.pack import bundle
 from scripts.research import orl
 from trainer.data import gallery
 from trainer.data.detector import yunet
-from trainer.model import fit
 from trainer.presets import PRESETS
+from trainer.training import fit
 
 PEOPLE = tuple(f"s{i}" for i in range(1, 21))
 TRAINING, LATER = range(1, 7), (7, 8, 9, 10, 7, 8)  # of ten photos: those trained on, and a visit
-KITS: tuple[tuple[str, Precision], ...] = (("door", "fp32"), ("light", "int8"))
+KITS: tuple[tuple[str, Precision], ...] = (("tiny", "fp32"), ("minimal", "int8"))
 # Low, so that known people are let in after few photos: the two machines are compared here, not people.
 THRESHOLDS = Thresholds(confidence=0.85, residual=0.9, provisional=True)
 # Who comes to the door, one visit after the other, and what must become of it: known people, a stranger, nobody, two at once.

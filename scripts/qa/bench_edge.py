@@ -21,10 +21,10 @@ from edge.vision.recognize import Recognizer
 from export import build as building
 from scripts.research import orl
 from trainer.data import detector, gallery
-from trainer.model import fit
 from trainer.presets import PRESETS
+from trainer.training import fit
 
-KITS = ("door", "light")
+KITS = ("tiny", "minimal")
 TRAINING = 5  # of the ten photos of each person
 FRAMES = 200
 # What a visitor waits for, and what the processor does for it: the latter is the same on a busy machine.

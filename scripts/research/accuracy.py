@@ -33,9 +33,9 @@ from trainer.data.gallery import Gallery, load
 from trainer.features.network import SIDE
 from trainer.features.spec import Spec, parse_network
 from trainer.method.estimator import LCLRRDL
-from trainer.model import fit
 from trainer.paper.experiments import Cell, load_arrays, random_split
 from trainer.presets import PRESETS
+from trainer.training import fit
 from trainer.types import Array
 
 FPIR, ENROLLED = 0.01, 0.7
@@ -44,8 +44,8 @@ AR_POINTS = np.array([[7, 16.2], [23, 16.2], [15, 25], [9.7, 31.8], [20.3, 31.8]
 YALE_POINTS = np.array([[16.8, 23.4], [65.6, 23.4], [41.3, 50], [21, 75], [62, 75]])
 # Features and parameters of each of ours. A network alone wants a larger ridge than one with our features beside it.
 OURS: dict[str, dict[str, Any]] = {
-    "ours, `door`": PRESETS["door"],
-    "ours, `light`": PRESETS["light"],
+    "ours, `tiny`": PRESETS["tiny"],
+    "ours, `minimal`": PRESETS["minimal"],
     "ours, SFace in front": PRESETS["sface"] | {"features": "sface", "eta": 0.1},
     "ours, `sface`: fused": PRESETS["sface"],
 }

@@ -28,12 +28,12 @@ from edge.vision.detect import YuNetDetector, photo_min_face
 from edge.vision.preprocess import SIZE, FeatureSpec, align
 from scripts.research import orl
 from scripts.research import results as kept
-from trainer import model as models
+from trainer import training as models
 from trainer import update as enrol
 from trainer.data import detector
 from trainer.data.augment import COPIES
 from trainer.data.gallery import Gallery
-from trainer.features.illumination import suited
+from trainer.features.illumination import without_misleading_pixels
 from trainer.method.estimator import LCLRRDL
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.presets import DEFAULT, PRESETS
@@ -160,7 +160,9 @@ def draw(found: Faces, photos: int, rng: np.random.Generator) -> Array:
 
 def fitted(found: Faces, row: Row, train: Array, seed: int) -> LCLRRDL:
     images, labels = found.images[train], found.labels[train]
-    spec = suited(images, labels, found.spec("both")) if row.features == SUITED else found.spec(row.features)
+    spec = (
+        without_misleading_pixels(images, labels, found.spec("both")) if row.features == SUITED else found.spec(row.features)
+    )
     parameters = PRESETS[DEFAULT] | {"features": spec, "copies": row.copies, "random_state": seed}
     return LCLRRDL(**parameters).fit(images, labels)
 

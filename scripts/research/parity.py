@@ -15,10 +15,10 @@ from export.build import factorise
 from scripts.research import results as kept
 from scripts.research.reproduce import DATA, ROWS, Row, key_of
 from trainer.data.gallery import Gallery
-from trainer.model import fit
 from trainer.paper.experiments import CELLS, FILES, Cell, load_arrays
 from trainer.paper.tuned import tuned_parameters
 from trainer.presets import DEFAULT, PRESETS
+from trainer.training import fit
 
 GOAL = 0.1  # points
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -46,7 +46,7 @@ def table(cases: Sequence[Any]) -> str:
 
 def judged(case: Any, split: int) -> list[tuple[str, float]]:
     """FNIR of every number, both halves in turn."""
-    parameters = {name: value for name, value in PRESETS["door"].items() if name != "features"}
+    parameters = {name: value for name, value in PRESETS["tiny"].items() if name != "features"}
     model = LCLRRDL(features=case.spec, **parameters).fit(case.images[case.train], case.labels[case.train])
     own, named, _ = numbers(model, case, case.test)
     strange, called, others = numbers(model, case, case.strangers)

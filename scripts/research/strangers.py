@@ -24,14 +24,14 @@ from trainer.data import gallery
 from trainer.method.estimator import LCLRRDL
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.presets import PRESETS
-from trainer.thresholds import strangers_confidence, threshold
+from trainer.thresholds import stranger_confidences, threshold
 
 FPIR, TRIPLES = 0.01, 30
 WAYS: dict[str, dict[str, Any]] = {
-    "whole face, l1": PRESETS["light"] | {"coding": "l1"},
-    "whole face, l21 (`light`)": PRESETS["light"],
-    "parts 3x2": PRESETS["door"] | {"parts": (3, 2)},
-    "parts 4x2 (`door`)": PRESETS["door"],
+    "whole face, l1": PRESETS["minimal"] | {"coding": "l1"},
+    "whole face, l21 (`minimal`)": PRESETS["minimal"],
+    "parts 3x2": PRESETS["tiny"] | {"parts": (3, 2)},
+    "parts 4x2 (`tiny`)": PRESETS["tiny"],
 }
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -87,7 +87,7 @@ def measure(case: Case, parameters: dict[str, Any], seed: int) -> dict[str, floa
     known = gallery.Gallery(
         images=case.images[case.train], labels=case.labels[case.train].astype(str), sources=tuple(map(str, case.train))
     )
-    least = threshold(strangers_confidence(known, case.spec, settings), FPIR).confidence
+    least = threshold(stranger_confidences(known, case.spec, settings), FPIR).confidence
     shares = {
         "rank-1": right.mean(),
         "FNIR clean": 1 - hit[clean].mean(),

@@ -28,9 +28,10 @@ from tests.fixtures import kits as doors
 from tests.fixtures.data import faces
 from trainer import update as enrol
 from trainer.baselines.registry import METHODS, DeviceMethod
-from trainer.cli.commands import app as training
+from trainer.cli.main import app as training
 from trainer.data.gallery import Gallery
-from trainer.model import Model, fit
+from trainer.model import Model
+from trainer.training import fit
 from trainer.types import Array
 
 METHOD_NAMES = tuple(name for name in get_args(DeviceMethod) if name != "lclrrdl")

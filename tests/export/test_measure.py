@@ -16,7 +16,7 @@ from export.graph import Factors
 from export.measure import ACCURACY_SHIFT, AGREEMENT, SURE, Faces
 from tests.fixtures import kits as doors
 from trainer.data.gallery import Gallery
-from trainer.thresholds import Rejection
+from trainer.thresholds import StrangerCalibration
 
 CODINGS = ("l1", "l21")
 
@@ -139,7 +139,7 @@ def test_what_leaves_much_unexplained_is_refused_rather_than_everybody(monkeypat
     }
     monkeypatch.setattr(calibrate, "_outputs", lambda graph, crops, *names: outputs[len(crops)])
     faces = Faces(crops=np.zeros((10, 20, 16), np.uint8), people=np.zeros(10, int))
-    measured = Rejection(confidence=0.8, target=0.01, passed=0, trials=300)
+    measured = StrangerCalibration(confidence=0.8, target=0.01, passed=0, trials=300)
     limits, found = calibrate.thresholds(b"", faces, measured)
     assert limits.confidence == 0.8
     assert 0.2 < limits.residual < 0.5

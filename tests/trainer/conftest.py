@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from distributed import LocalCluster
 
-from trainer.cli import commands as cli
+from trainer.cli import main as cli
 
 
 class Call:

@@ -25,7 +25,8 @@ from trainer.data.gallery import Gallery
 from trainer.method.coding import Coding
 from trainer.method.estimator import LCLRRDL
 from trainer.method.solver import Schedule, Step
-from trainer.model import ARRAYS, FORMAT, Model, fit
+from trainer.model import ARRAYS, FORMAT, Model
+from trainer.training import fit
 from trainer.types import Array
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +143,7 @@ def test_training_that_breaks_down_is_a_sentence(monkeypatch: pytest.MonkeyPatch
         raise FloatingPointError("a matrix of the update is not positive definite")
 
     monkeypatch.setattr("trainer.method.estimator.solve", broken)
-    with pytest.raises(TrainingError, match=r"broke down.*positive definite.*gamma"):
+    with pytest.raises(TrainingError, match=r"Training failed.*positive definite.*gamma"):
         fit(gallery(), SPEC, {})
     with pytest.raises(TrainingError, match="only one class"):
         fit(gallery(people=("anna",)), SPEC, {})
@@ -451,7 +452,7 @@ def test_a_write_that_fails_keeps_the_old_model(
     path, model = old
     with monkeypatch.context() as patch:
         patch.setattr(os, step, full_disk)
-        with pytest.raises(ModelError, match=r"cannot be written \(No space left.*check its room and permissions"):
+        with pytest.raises(ModelError, match=r"cannot be written \(No space left.*check free space and permissions"):
             trained.save(path)
     assert_same(Model.load(path), model)
     with monkeypatch.context() as patch:
@@ -523,7 +524,7 @@ def test_a_folder_that_cannot_be_synced_leaves_the_new_model(
 
 
 def test_a_place_that_cannot_be_written_is_a_sentence(trained: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sentence = r"cannot be written .*Choose another place"
+    sentence = r"cannot be written .*Choose another path"
     with pytest.raises(ModelError, match=sentence):
         trained.save(tmp_path / "missing" / "door.npz")
     (tmp_path / "file").write_bytes(b"")
@@ -604,7 +605,7 @@ def test_a_killed_writer_leaves_the_old_or_the_new_model(tmp_path: Path) -> None
             crops=crops,
             crop_people=np.repeat(small.crop_people, 8),
             parameters={},
-            rejection=None,
+            calibration=None,
             training={},
             fingerprint=name,
         ).save(tmp_path / name)

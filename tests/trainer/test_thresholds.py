@@ -15,8 +15,9 @@ from edge.vision.confidence import score_confidence
 from tests.trainer.test_model import SPEC, gallery
 from trainer import thresholds as calibrate
 from trainer.method.estimator import LCLRRDL
-from trainer.model import Model, fit
-from trainer.thresholds import strangers_confidence, stricter, threshold
+from trainer.model import Model
+from trainer.thresholds import stranger_confidences, stricter_threshold, threshold
+from trainer.training import fit
 
 confidences = st.lists(st.floats(-0.2, 1.0), min_size=1, max_size=400).map(np.array)
 
@@ -32,14 +33,14 @@ def test_no_more_strangers_pass_than_asked_for(strangers: np.ndarray, fpir: floa
 @given(confidences, st.floats(1e-4, 0.5))
 def test_never_less_is_promised_than_the_number_of_trials_allows(strangers: np.ndarray, fpir: float) -> None:
     found = threshold(strangers, fpir)
-    assert found.promise >= 3 / len(strangers)
-    assert found.promise >= found.target == fpir
+    assert found.stated_rate >= 3 / len(strangers)
+    assert found.stated_rate >= found.target == fpir
 
 
 @pytest.mark.parametrize(("passed", "trials"), [(0, 50), (1, 180), (9, 180), (50, 50)])
 def test_the_interval_is_exact(passed: int, trials: int) -> None:
     """At its ends, what was counted has a chance of 2.5 % by the binomial law."""
-    found = calibrate.Rejection(confidence=0.5, target=0.01, passed=passed, trials=trials)
+    found = calibrate.StrangerCalibration(confidence=0.5, target=0.01, passed=passed, trials=trials)
     low, high = found.interval
     assert low <= found.rate <= high
     if passed:
@@ -74,7 +75,7 @@ def test_a_stranger_is_scored_by_a_model_that_never_saw_them(monkeypatch: pytest
     monkeypatch.setattr(LCLRRDL, "fit", watched_fit)
     monkeypatch.setattr(LCLRRDL, "decision_function", watched_scores)
     folds: list[tuple[int, int]] = []
-    found = strangers_confidence(faces, SPEC, {}, folds=2, progress=lambda done, all_: folds.append((done, all_)))
+    found = stranger_confidences(faces, SPEC, {}, folds=2, progress=lambda done, all_: folds.append((done, all_)))
     assert sorted(scored) == list(range(len(faces.labels)))
     assert folds == [(0, 2), (1, 2)]
     assert found.shape == faces.labels.shape
@@ -89,16 +90,16 @@ def test_confidence_is_that_of_the_graph() -> None:
 def test_a_model_keeps_its_threshold(tmp_path: Path) -> None:
     people = tuple("abcdef")
     model = fit(gallery(people=people), SPEC, {"atoms_per_class": 3}, fpir=0.1)
-    assert model.rejection is not None
-    assert model.rejection.trials == len(model.crops)
+    assert model.calibration is not None
+    assert model.calibration.trials == len(model.crops)
     model.save(tmp_path / "door.npz")
-    assert Model.load(tmp_path / "door.npz").rejection == model.rejection
+    assert Model.load(tmp_path / "door.npz").calibration == model.calibration
     again = fit(gallery(people=people), SPEC, {"atoms_per_class": 3}, fpir=0.1)
-    assert again.rejection == model.rejection
+    assert again.calibration == model.calibration
 
 
 def test_of_few_people_none_can_be_left_out() -> None:
-    assert fit(gallery(), SPEC, {"atoms_per_class": 3}, fpir=0.1).rejection is None
+    assert fit(gallery(), SPEC, {"atoms_per_class": 3}, fpir=0.1).calibration is None
 
 
 # --- Strangers who are handed in ---
@@ -108,41 +109,41 @@ def test_of_few_people_none_can_be_left_out() -> None:
 def test_of_two_kinds_of_strangers_neither_passes_more_often_than_asked_for(
     left_out: np.ndarray, public: np.ndarray, fpir: float
 ) -> None:
-    found = stricter(left_out, public, fpir)
+    found = stricter_threshold(left_out, public, fpir)
     assert found is not None
     decide, others = (public, left_out) if found.public else (left_out, public)
     alone = threshold(decide, fpir)
     assert (found.confidence, found.passed, found.trials) == (alone.confidence, alone.passed, len(decide))
-    assert found.promise == alone.promise >= 3 / len(decide), "the others make it look no better"
+    assert found.stated_rate == alone.stated_rate >= 3 / len(decide), "the others make it look no better"
     assert found.others_passed == np.sum(others >= found.confidence) <= fpir * len(others) == fpir * found.others_trials
 
 
 @given(confidences, st.integers(1, 5000))
 def test_photos_that_are_easy_to_refuse_change_nothing(left_out: np.ndarray, easy: int) -> None:
-    found = stricter(left_out, np.full(easy, left_out.min() - 1))
+    found = stricter_threshold(left_out, np.full(easy, left_out.min() - 1))
     alone = threshold(left_out)
     assert found is not None
-    assert (found.confidence, found.interval, found.promise) == (alone.confidence, alone.interval, alone.promise)
+    assert (found.confidence, found.interval, found.stated_rate) == (alone.confidence, alone.interval, alone.stated_rate)
 
 
 def test_one_kind_alone_will_do() -> None:
     one, none = np.array([0.3, 0.5]), np.zeros(0)
-    assert stricter(one, none, 0.1) == threshold(one, 0.1)
-    public = stricter(none, one, 0.1)
+    assert stricter_threshold(one, none, 0.1) == threshold(one, 0.1)
+    public = stricter_threshold(none, one, 0.1)
     assert public is not None
     assert (public.public, public.confidence, public.trials) == (True, threshold(one, 0.1).confidence, 2)
-    assert stricter(none, none, 0.1) is None
+    assert stricter_threshold(none, none, 0.1) is None
 
 
 @pytest.mark.parametrize("people", [("anna", "ben"), tuple("abcdef")])
 def test_strangers_are_scored_by_the_model_itself(people: tuple[str, ...], tmp_path: Path) -> None:
     known, strangers = gallery(people=people), gallery(seed=7, people=("yves", "zoe"))
     model = fit(known, SPEC, {"atoms_per_class": 3}, fpir=0.1, strangers=strangers)
-    found = model.rejection
+    found = model.calibration
     assert found is not None
     scored = score_confidence(model.scores(strangers.images))
     trials = {True: len(strangers.images), False: len(known.images) if len(people) > 5 else 0}
     assert (found.trials, found.others_trials) == (trials[found.public], trials[not found.public])
     assert (found.passed if found.public else found.others_passed) == np.sum(scored >= found.confidence) <= 1
     model.save(tmp_path / "door.npz")
-    assert Model.load(tmp_path / "door.npz").rejection == found
+    assert Model.load(tmp_path / "door.npz").calibration == found

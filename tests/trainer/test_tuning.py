@@ -12,7 +12,8 @@ from edge.errors import GalleryError, TrainingError, UsageError
 from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces
 from trainer.data.augment import harden
-from trainer.tuning import Trial, choose, from_toml, to_toml, tune
+from trainer.presets import from_toml, to_toml
+from trainer.tuning import Candidate, choose, tune
 
 SPEC_FOR = partial(FeatureSpec.for_crop, 24, 20)
 GRID = {"features": ("pixels",), "lam": (25.0,), "alpha": (0.5,), "gamma": (0.05,), "eta": (1e-3, 1e-2)}
@@ -22,7 +23,7 @@ def test_a_ruinous_choice_loses_and_the_best_stands_first() -> None:
     images, labels = faces()
     grid = GRID | {"eta": (1e6, 1e-3), "lam": (1e-4, 25.0)}  # a tiny lam collapses
     seen: list[tuple[int, int]] = []
-    trials = tune(
+    candidates = tune(
         images,
         labels,
         spec_for=SPEC_FOR,
@@ -32,11 +33,12 @@ def test_a_ruinous_choice_loses_and_the_best_stands_first() -> None:
         jobs=1,
         progress=lambda done, total: seen.append((done, total)),
     )
-    assert len(trials) == 4
-    assert trials[0].parameters["lam"] == 25.0
-    assert trials[0].accuracy > 80
-    assert [trial.accuracy for trial in trials] == sorted((trial.accuracy for trial in trials), reverse=True)
-    assert all(trial.accuracy == 0 for trial in trials if trial.parameters["lam"] == 1e-4)
+    assert len(candidates) == 4
+    assert candidates[0].parameters["lam"] == 25.0
+    assert candidates[0].accuracy > 80
+    accuracies = [candidate.accuracy for candidate in candidates]
+    assert accuracies == sorted(accuracies, reverse=True)
+    assert all(candidate.accuracy == 0 for candidate in candidates if candidate.parameters["lam"] == 1e-4)
     assert seen[-1] == (6, 6)
 
 
@@ -51,14 +53,14 @@ def test_the_same_seed_gives_the_same_table_in_one_process_or_two() -> None:
 
 def test_known_ground_is_left_only_for_a_gain_that_can_be_told_from_luck() -> None:
     usual = {"lam": 25.0, "eta": 1e-3}
-    trials = [
-        Trial({"lam": 5.0, "eta": 1e-2}, 98.0, 1.0),
-        Trial({"lam": 25.0, "eta": 1e-2}, 97.9, 1.0),
-        Trial({"lam": 25.0, "eta": 1e-3}, 97.0, 1.0),
+    candidates = [
+        Candidate({"lam": 5.0, "eta": 1e-2}, 98.0, 1.0),
+        Candidate({"lam": 25.0, "eta": 1e-2}, 97.9, 1.0),
+        Candidate({"lam": 25.0, "eta": 1e-3}, 97.0, 1.0),
     ]
-    assert choose(trials, 100, usual) is trials[2], "100 photos: one standard error is 1.4 points"
-    assert choose(trials, 1000, usual) is trials[1], "1,000 photos: 0.44 points"
-    assert choose(trials, 100_000, usual) is trials[0], "100,000 photos: 0.044 points"
+    assert choose(candidates, 100, usual) is candidates[2], "100 photos: one standard error is 1.4 points"
+    assert choose(candidates, 1000, usual) is candidates[1], "1,000 photos: 0.44 points"
+    assert choose(candidates, 100_000, usual) is candidates[0], "100,000 photos: 0.044 points"
 
 
 def test_one_photo_cannot_be_held_back() -> None:
@@ -69,7 +71,7 @@ def test_one_photo_cannot_be_held_back() -> None:
 
 def test_nothing_usable_is_said_and_not_returned() -> None:
     images, labels = faces(people=2)
-    with pytest.raises(TrainingError, match="No choice"):
+    with pytest.raises(TrainingError, match="No candidate"):
         tune(images, labels, spec_for=SPEC_FOR, grid=GRID | {"lam": (1e-5,)}, folds=2, jobs=1)
 
 

@@ -18,13 +18,14 @@ from tests.trainer.test_model import SPEC, gallery
 from trainer import update as enrolling
 from trainer.data.gallery import Gallery
 from trainer.method.solver import Schedule, locality_weights, solve
-from trainer.model import ARRAYS, Model, fit
-from trainer.thresholds import FPIR, Rejection
-from trainer.update import dictionary, enrol, forget, photos_for
+from trainer.model import ARRAYS, Model
+from trainer.thresholds import FPIR, StrangerCalibration
+from trainer.training import fit
+from trainer.update import enrol, forget, load_photos, one_step_dictionary
 
 PEOPLE = ("anna", "ben", "dora", "emil", "fay", "gus", "çelik")
 NAME = "dora".encode("utf-32-le")  # as NumPy keeps text
-KEPT = Rejection(confidence=0.7, target=0.01, passed=0, trials=35)
+KEPT = StrangerCalibration(confidence=0.7, target=0.01, passed=0, trials=35)
 
 
 def of(photos: Gallery, *people: str, but: bool = False) -> Gallery:
@@ -44,7 +45,7 @@ def everybody() -> Gallery:
 
 @pytest.fixture(scope="module")
 def trained(everybody: Gallery) -> Model:
-    return replace(fit(everybody, SPEC, {"atoms_per_class": 3}), rejection=KEPT)
+    return replace(fit(everybody, SPEC, {"atoms_per_class": 3}), calibration=KEPT)
 
 
 def seen_again(photos: Gallery, seed: int = 5) -> np.ndarray:
@@ -102,7 +103,7 @@ def test_several_people_may_come_at_once(everybody: Gallery) -> None:
 
 def test_the_photo_of_another_person_is_refused(trained: Model, everybody: Gallery) -> None:
     stolen = replace(of(everybody, "ben"), labels=np.array(["zoe"] * 5))
-    with pytest.raises(GalleryError, match=r"two people: .*\(of ben\)"):
+    with pytest.raises(GalleryError, match=r"two names: .*\(of ben\)"):
         enrol(trained, stolen)
 
 
@@ -176,8 +177,8 @@ def test_the_dictionary_is_that_of_the_first_step_of_training(monkeypatch: pytes
     D0 = X[:, [0, 3, 5, 8]]
     once = Schedule(mu0=1.0, max_iterations=1)
     step = solve(X, D0, locality_weights(X, D0), lam=25, alpha=0.5, gamma=0.05, schedule=once)
-    monkeypatch.setattr(enrolling, "RIDGE", 2.0)
-    np.testing.assert_allclose(dictionary(X, np.array([0, 3, 5, 8]), 0.05), step.D, atol=1e-10)
+    monkeypatch.setattr(enrolling, "CODE_RIDGE", 2.0)
+    np.testing.assert_allclose(one_step_dictionary(X, np.array([0, 3, 5, 8]), 0.05), step.D, atol=1e-10)
 
 
 def test_a_name_may_be_typed_as_another_system_spells_it(trained: Model) -> None:
@@ -207,22 +208,22 @@ def test_with_an_embedding_model_people_come_and_go_as_well(beside: str) -> None
 
 
 def test_the_threshold_is_kept_or_measured_again(trained: Model, everybody: Gallery) -> None:
-    assert forget(trained, "dora").rejection == KEPT
-    again = forget(trained, "dora", calibrate=True).rejection
+    assert forget(trained, "dora").calibration == KEPT
+    again = forget(trained, "dora", calibrate=True).calibration
     assert again is not None
     assert (again.trials, again.target) == (30, KEPT.target)
-    more = enrol(forget(trained, "dora"), of(everybody, "dora"), calibrate=True).rejection
+    more = enrol(forget(trained, "dora"), of(everybody, "dora"), calibrate=True).calibration
     assert more is not None
     assert more.trials == 35
 
 
 def test_a_model_without_a_threshold_gets_one_if_asked_to_and_if_there_are_enough_people(everybody: Gallery) -> None:
     model = fit(of(everybody, "dora", "gus", but=True), SPEC, {})
-    assert enrol(model, of(everybody, "dora")).rejection is None
+    assert enrol(model, of(everybody, "dora")).calibration is None
     six = enrol(model, of(everybody, "dora"), calibrate=True)
-    assert six.rejection is not None
-    assert (six.rejection.trials, six.rejection.target) == (30, FPIR)
-    assert forget(replace(six, rejection=None), "dora", calibrate=True).rejection is None
+    assert six.calibration is not None
+    assert (six.calibration.trials, six.calibration.target) == (30, FPIR)
+    assert forget(replace(six, calibration=None), "dora", calibrate=True).calibration is None
 
 
 # --- The commands ---
@@ -251,10 +252,10 @@ def test_the_commands_enrol_and_forget(trainer: Call, folders: Path, tmp_path: P
     assert Model.load(model).labels == PEOPLE
     code, out, said = trainer("forget", model, "dora")
     assert (code, out) == (0, "")
-    assert "6 people from 30 photos; dora is forgotten" in said
+    assert "6 people from 30 photos, without dora" in said
     assert "Kits on devices" in said
     assert Model.load(model).labels == first.labels
-    assert Model.load(model).rejection == first.rejection is not None
+    assert Model.load(model).calibration == first.calibration is not None
     assert "accuracy" not in trainer("show", model)[1]
     code, _, said = trainer("forget", model, "ana")
     assert code == 2
@@ -272,9 +273,9 @@ def test_what_is_taken_for_granted_or_doubted_is_said(trainer: Call, folders: Pa
     shutil.copytree(folders, five, ignore=shutil.ignore_patterns("dora", "gus"))
     model = tmp_path / "door.npz"
     code, _, said = trainer("fit", five, "--cropped", "-o", model, "--parts", "none")
-    assert (code, "not measured; that takes 6 people or --strangers" in said) == (0, True)
+    assert (code, "the measurement needs 6 people or --strangers" in said) == (0, True)
     said = trainer("enrol", model, folders / "gus", "--calibrate")[2]
-    assert "photos of people who were left out get a name" in said
+    assert "photos of people who were left out of training get a name" in said
     for folder, person, owner in ((again, "anna", "anna"), (wrong, "ben", "anna")):
         (folder / person).mkdir(parents=True)
         for photo in sorted((folders / owner).iterdir())[:2]:
@@ -283,29 +284,29 @@ def test_what_is_taken_for_granted_or_doubted_is_said(trainer: Call, folders: Pa
             shift = 2 if owner == person else 4
             assert cv2.imwrite(str(folder / person / photo.name), np.clip(image.astype(int) + shift, 0, 255).astype(np.uint8))
     said = trainer("enrol", model, again / "anna")[2]
-    assert "in the model already, so that the photos join theirs: anna." in said
-    assert "not learned from" not in said
+    assert "Already in the model, so the photos were added to theirs: anna." in said
+    assert "Not used" not in said
     said = trainer("enrol", model, wrong / "ben")[2]
-    assert "not learned from, check their names: 0.png (looks like anna), 1.png (looks like anna)." in said
+    assert "Not used, because the names may be wrong: 0.png (looks like anna), 1.png (looks like anna)." in said
 
 
 def test_strangers_who_were_handed_in_are_not_asked_again(trainer: Call, everybody: Gallery, tmp_path: Path) -> None:
     handed_in = replace(KEPT, public=True, confidence=0.9)
     model = tmp_path / "door.npz"
-    replace(fit(everybody, SPEC, {"atoms_per_class": 3}), rejection=handed_in).save(model)
-    assert "is kept (0.9); --calibrate" in trainer("forget", model, "dora")[2]
+    replace(fit(everybody, SPEC, {"atoms_per_class": 3}), calibration=handed_in).save(model)
+    assert "stays 0.9; --calibrate" in trainer("forget", model, "dora")[2]
     said = trainer("forget", model, "anna", "--calibrate")[2]  # five are left
-    assert "is kept (0.9); to measure it again takes 6 people" in said
-    replace(fit(everybody, SPEC, {"atoms_per_class": 3}), rejection=handed_in).save(model)
+    assert "stays 0.9; measuring it needs 6 people" in said
+    replace(fit(everybody, SPEC, {"atoms_per_class": 3}), calibration=handed_in).save(model)
     said = trainer("forget", model, "dora", "--calibrate")[2]
     assert "photos of people who were left out" in said
-    assert "Before it was 0.9, with strangers who were handed in" in said
+    assert "It was 0.9, measured with given strangers" in said
 
 
 def test_photos_are_cropped_like_those_of_the_model(trained: Model, folders: Path) -> None:
     large = np.random.default_rng(0).integers(0, 256, (20, 16)).astype(np.uint8)
     (folders / "zoe").mkdir()
     cv2.imwrite(str(folders / "zoe" / "1.png"), large)
-    found = photos_for(trained, folders / "zoe")
+    found = load_photos(trained, folders / "zoe")
     assert found.people == ("zoe",)
     assert found.images.shape == (1, 10, 8)

@@ -13,9 +13,8 @@ from typing import Any, Literal, cast
 
 from edge.errors import UsageError
 from trainer.method.base import FaceClassifier
-from trainer.presets import PRESETS
+from trainer.presets import ETAS, PRESETS
 
-ETAS = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 SRC_LAMS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 Parameters = dict[str, Any]
 DeviceMethod = Literal["lclrrdl", "lrrs", "srw", "srs", "src", "llc", "rbds", "lrr"]
@@ -76,7 +75,7 @@ METHODS: dict[str, Method] = {
         # doubt: the labels of these data are correct, and the other methods trust them.
         fixed={"coding": "l1", "schedule": "fast", "parts": None, "doubt": False},
         grid={"alpha": (0.1, 0.5), "gamma": (0.05, 0.5), "code_lam": (0.35, 0.5), "eta": ETAS},  # of the l1 coder on pixels
-        photo_grid={"lam": (5.0, 25.0), "alpha": (0.1, 0.5), "gamma": (0.05, 0.5, 5.0), "eta": (1e-3, 3e-3, 1e-2, 3e-2)},
+        photo_grid={"lam": (5.0, 25.0), "alpha": (0.1, 0.5), "gamma": (0.05, 0.5, 5.0), "eta": ETAS[3:7]},
         published={"code_lam": 0.35, "eta": PRESETS["paper"]["eta"]},
     ),
     "lrrs": Method(

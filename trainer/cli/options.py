@@ -1,8 +1,9 @@
-"""What the trainer's commands share: options, and how they are read."""
+"""Options and helpers that several commands of `trainer` use."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,42 +11,72 @@ from typing import Annotated, Any, Literal
 import typer
 from threadpoolctl import threadpool_limits
 
+from edge.cli import common as console
 from edge.errors import UsageError
+from edge.files import write_atomically
 from trainer.baselines.registry import METHODS
 from trainer.features.parts import Grid
-from trainer.tuning import Trial
+from trainer.tuning import Candidate
 
+Coding = Literal["l1", "l21"]
 Schedule = Literal["fast", "paper"]
 PARTS = "ROWSxCOLUMNS"
 MethodName = Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(METHODS)}.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all random choices.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="BLAS threads (default: all cores).")]
+Photos = Annotated[Path, typer.Argument(help="A folder per person; or an .npz or .mat file with images and labels.")]
+Cropped = Annotated[bool, typer.Option("--cropped", help="The photos of the folder show faces only: do not detect faces.")]
+Size = Annotated[str | None, typer.Option(metavar="HxW", help="Resize every face (detected faces: 80x64).")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unusable photos instead of stopping.")]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `fit` wrote.")]
 
 
-def parts_grid(text: str) -> Grid | None:
-    """--parts."""
+def parse_parts(text: str) -> Grid | None:
+    """Return the grid that --parts names; None for `none`."""
     match = re.fullmatch(r"(\d+)x(\d+)", text)
     if match is None and text != "none":
-        raise UsageError(f"--parts {text} makes no sense.", "Write rows x columns, as 4x2, or none.")
+        raise UsageError(f"--parts {text} is not a grid.", "Write rows x columns, for example 4x2, or none.")
     return match and (int(match[1]), int(match[2]))
+
+
+def parse_size(text: str | None) -> tuple[int, int] | None:
+    """Return the height and width that --size names."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,4})x(\d{1,4})", text)
+    if match is None:
+        raise UsageError(f"{text} is not a size.", "Write height x width, for example --size 112x92.")
+    return int(match[1]), int(match[2])
 
 
 def blas_threads(threads: int | None) -> Any:
     return nullcontext() if threads is None else threadpool_limits(threads)
 
 
-def refuse_unwritable(output: Path, option: str = "-o") -> None:
-    """Before the work, not after it."""
+def check_writable(output: Path, option: str = "-o") -> None:
+    """Raise UsageError before the work starts, not after it."""
     if output.is_dir() or not output.absolute().parent.is_dir():
-        raise UsageError(f"{output} cannot be written.", f"Name a file in a folder that exists with {option}.")
+        raise UsageError(f"{output} cannot be written.", f"Name a file in an existing folder with {option}.")
 
 
-def trial_table(trials: list[Trial], most: int = 15) -> str:
-    names = list(trials[0].parameters)
+def write(output: Path, data: bytes, option: str = "-o", mode: int = 0o600) -> None:
+    try:
+        write_atomically(output, data, mode=mode)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written ({error.strerror}).", f"Choose another path with {option}.") from None
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        console.say(f"note: {note}")
+
+
+def candidate_table(candidates: list[Candidate], most: int = 15) -> str:
+    names = list(candidates[0].parameters)
     lines = ["accuracy  +-    " + "  ".join(f"{name:>8}" for name in names)]
-    for trial in trials[:most]:
-        values = "  ".join(f"{trial.parameters[name]!s:>8}" for name in names)
-        lines.append(f"{trial.accuracy:7.2f}  {trial.deviation:4.2f}  {values}")
-    if len(trials) > most:
-        lines.append(f"... and {len(trials) - most} more, down to {trials[-1].accuracy:.2f}")
+    for candidate in candidates[:most]:
+        values = "  ".join(f"{candidate.parameters[name]!s:>8}" for name in names)
+        lines.append(f"{candidate.accuracy:7.2f}  {candidate.deviation:4.2f}  {values}")
+    if len(candidates) > most:
+        lines.append(f"... and {len(candidates) - most} more, down to {candidates[-1].accuracy:.2f}")
     return "\n".join(lines)

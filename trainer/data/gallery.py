@@ -1,9 +1,8 @@
-"""Photos to arrays: the one door through which training data comes in.
+"""Photos to arrays: all training data enters here.
 
-A gallery is a folder per person, or an `.npz` or `.mat` file with the arrays `images` and `labels`. Every
-photo ends as an 8-bit grey image of one common size: in ordinary photographs the face is found and aligned as
-on the device, cropped ones are taken as they are. Nothing is passed over in silence: what cannot be used
-is an error that names the photo, and what was changed or left out on purpose is a line in `Gallery.notes`.
+A gallery is a folder per person, or an `.npz` or `.mat` file with the arrays `images` and `labels`. Every photo becomes an
+8-bit grey image of one common size. In photographs the face is detected and aligned as on the device; cropped photos stay as
+they are. A photo that cannot be used is an error that names it. Everything that was changed or left out is in `Gallery.notes`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,12 @@ from edge.vision.preprocess import SIZE, align, resize_crop
 from edge.vision.quality import QualityLimits, assess
 from trainer.data import arrays, detector
 
-_LITTER = {"thumbs.db", "desktop.ini", "__macosx"}
+_SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
 _MAX_STRETCH = 1.2
-# Of several faces the first is meant if it is this many times as large as the next.
+# If a photo shows several faces, the largest one is used if it is this many times as large as the next.
 _DOMINANT = 4.0
-# A training photo may be dark, turned or soft, as the person at the door may be: only what shows too little is refused.
-_USABLE = QualityLimits(
+# A training photo may be dark, turned or soft, like the person at the door. Only faces that show too little are rejected.
+_LIMITS = QualityLimits(
     min_size=12,
     min_sharpness=0,
     min_brightness=12,
@@ -46,11 +45,14 @@ _USABLE = QualityLimits(
     max_outside=0.35,
 )
 _STRETCHED = f"of another shape, stretched by more than {_MAX_STRETCH - 1:.0%}"
-_CROWDED = "with smaller faces beside the one that was taken"
+_SEVERAL_FACES = "with smaller faces beside the one that was used"
+
+Progress = Callable[[int, int], None]
+Crop = Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused:
+class RejectedPhoto:
     """A photo that was left out because it cannot be used."""
 
     person: str
@@ -61,7 +63,7 @@ class Refused:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Gallery:
-    """Photos of known people, ready for training; sorted by person, then by file name or array index."""
+    """Labelled photos; `load` sorts them by person, then by file name or array index."""
 
     images: NDArray[np.uint8]
     """(N, H, W), grey."""
@@ -70,13 +72,12 @@ class Gallery:
     sources: tuple[str, ...]
     """Where each photo came from: `anna/1.jpg`, or `faces.npz[17]`."""
     notes: tuple[str, ...] = ()
-    """Sentences for the user: what was changed, left out or looks doubtful."""
+    """Sentences for the user: what was changed or left out."""
     alignment: str = NO_ALIGNMENT
-    """How the faces were brought into place: one of edge.kit.manifest's ALIGNMENTS."""
+    """How the faces were aligned: one of edge.kit.manifest's ALIGNMENTS."""
     conditions: tuple[str, ...] = ()
-    """What each photo was taken under, where the file says so: clean, sunglasses... Empty where it does not."""
-    refused: tuple[Refused, ...] = ()
-    """What was left out because it cannot be used."""
+    """The condition of each photo (clean, sunglasses...), if the file has them; otherwise empty."""
+    rejected: tuple[RejectedPhoto, ...] = ()
 
     def __post_init__(self) -> None:
         if self.images.ndim != 3 or self.images.dtype != np.uint8:
@@ -91,13 +92,27 @@ class Gallery:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of size, labels and pixels: the same for the same photos in any order, under any name."""
+        """SHA-256 of size, labels and pixels. Order and file names do not change it."""
         photos = sorted(
             hashlib.sha256(str(label).encode() + b"\0" + image.tobytes()).digest()
             for label, image in zip(self.labels, self.images, strict=True)
         )
         height, width = self.images.shape[1:]
         return hashlib.sha256(f"{height}x{width}\n".encode() + b"".join(photos)).hexdigest()
+
+    def selected(self, mask: NDArray[np.bool_]) -> Gallery:
+        """Return the photos where the mask (N,) is true."""
+        sources = tuple(source for source, chosen in zip(self.sources, mask, strict=True) if chosen)
+        return Gallery(images=self.images[mask], labels=self.labels[mask], sources=sources, alignment=self.alignment)
+
+    def joined(self, other: Gallery) -> Gallery:
+        """Return the photos of both galleries."""
+        return Gallery(
+            images=np.concatenate([self.images, other.images]),
+            labels=np.concatenate([self.labels, other.labels]),
+            sources=self.sources + other.sources,
+            alignment=self.alignment,
+        )
 
 
 def load(
@@ -106,7 +121,7 @@ def load(
     cropped: bool,
     size: tuple[int, int] | None = None,
     skip_bad: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     finder: FaceDetector | None = None,
     say: Callable[[str], None] = lambda _: None,
     testing: bool = False,
@@ -114,35 +129,50 @@ def load(
 ) -> Gallery:
     """Read the gallery at `path`.
 
-    `cropped` says that the photos of a folder show faces only; arrays always count as cropped. `size` is
-    (height, width); without it cropped photos must share one size, and others get the usual one. `skip_bad` leaves
-    unusable photos out, with a note, instead of refusing the gallery. `progress` is called with (photos read, photos
-    in all). `finder` finds the faces, YuNet unless told otherwise; `say` hears if it has to be fetched. `alignment` says
-    where in its crop a found face is put.
-
-    `testing` reads photos to measure on, not to train on: unusable ones are left out, one person is enough, not all need
-    a usable photo, and a folder of photos is one person.
+    cropped : the photos of a folder show faces only. Arrays are always cropped.
+    size : (height, width). Without it, cropped photos must have one size, and others get the usual one.
+    skip_bad : leave out unusable photos, with a note, instead of raising GalleryError.
+    progress : called with (photos read, photos).
+    finder : detects the faces (default: YuNet). `say` receives a message if it must be downloaded.
+    alignment : where the crop shows a detected face.
+    testing : the photos are for measuring, not for training. Unusable ones are left out, one person is enough, a person may
+        have no usable photo, and a folder of photos is one person.
     """
     path = Path(path)
     notes: list[str] = []
     if size is not None and min(size) < 1:
         raise GalleryError(f"A face cannot be {hxw(size)} pixels.", "Pass --size HxW, for example --size 112x92.")
-    crop, aligned = partial(_resized, size=size), NO_ALIGNMENT
+    crop: Crop = partial(_resized, size=size)
     if path.is_dir():
         people, entries = _folder_entries(path, notes, colour=not cropped, flat=testing)
-        if not cropped:
-            finder = finder or YuNetDetector(detector.yunet(say))
-            crop, aligned = partial(_aligned, finder=finder, size=size or SIZE, alignment=alignment), alignment
     elif not path.exists():
         raise GalleryError(f"There is no {path}.", "Check the path.")
     elif path.suffix.lower() in arrays.SUFFIXES:
-        found = arrays.photos(path, size, notes)
-        people = {person for person, _, _ in found}
-        entries = [_Entry(person, f"{path.name}[{i}]", read, condition) for i, (person, condition, read) in enumerate(found)]
+        cropped = True
+        photos = arrays.photos(path, size, notes)
+        entries = [_Entry(person, f"{path.name}[{i}]", read, condition) for i, (person, condition, read) in enumerate(photos)]
+        people = {entry.person for entry in entries}
     else:
         raise GalleryError(f"{path} is not a gallery.", "Pass a folder with a folder per person, an .npz or a .mat file.")
-    return _assemble(
-        people, entries, crop, aligned, skip_bad=skip_bad or testing, testing=testing, progress=progress, notes=notes
+    if not cropped:
+        finder = finder or YuNetDetector(detector.yunet(say))
+        crop = partial(_aligned, finder=finder, size=size or SIZE, alignment=alignment)
+    read = _read_all(entries, crop, progress)
+    if read.rejected and not (skip_bad or testing):
+        raise GalleryError(
+            f"{count(read.bad, 'photo')} cannot be used: {some(read.bad)}.",
+            "Replace them, or pass --skip-bad to leave them out."
+            + ("" if cropped else " Photos that show only a face may need --cropped."),
+        )
+    _check(read, people, testing)
+    return Gallery(
+        images=np.stack(read.images),
+        labels=np.array([entry.person for entry in read.entries]),
+        sources=tuple(entry.source for entry in read.entries),
+        notes=(*notes, *_notes(read, testing)),
+        alignment=NO_ALIGNMENT if cropped else alignment,
+        conditions=tuple(entry.condition for entry in read.entries) if any(entry.condition for entry in read.entries) else (),
+        rejected=tuple(read.rejected),
     )
 
 
@@ -151,167 +181,154 @@ def load_like(
     *,
     size: tuple[int, int],
     alignment: str,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Gallery:
-    """Photos to measure on (`testing`), cropped like others of this size and alignment."""
+    """Read photos that are not for training (`testing`), cropped like training photos of this size and alignment."""
     cropped = alignment == NO_ALIGNMENT
-    found = load(path, cropped=cropped, size=size, alignment=alignment, progress=progress, say=say, testing=True)
-    if found.alignment != alignment:
+    photos = load(path, cropped=cropped, size=size, alignment=alignment, progress=progress, say=say, testing=True)
+    if photos.alignment != alignment:
         raise GalleryError(
-            f"{path} holds cropped faces, and those of training were found and aligned.", "Pass a folder of photographs."
+            f"{path} holds cropped faces, but the training photos were detected and aligned.", "Pass a folder of photographs."
         )
-    return found
+    return photos
 
 
-def refuse_enrolled(strangers: Gallery, images: Iterable[NDArray[np.uint8]], people: Collection[str] = ()) -> None:
-    """A stranger who is enrolled, by one of these images or names, is kept out only at the price of keeping everybody out."""
+def check_not_enrolled(strangers: Gallery, images: Iterable[NDArray[np.uint8]], people: Collection[str] = ()) -> None:
+    """Raise GalleryError if a stranger is enrolled, by one of these images or names: the threshold would reject everyone."""
     known = {image.tobytes() for image in images}
     pairs = zip(strangers.images, strangers.labels, strangers.sources, strict=True)
     enrolled = [source for image, label, source in pairs if label in people or image.tobytes() in known]
     if enrolled:
         raise GalleryError(
-            f"Among the strangers is somebody who is enrolled, by name or by photo: {some(enrolled)}.",
+            f"Some strangers are enrolled, by name or by photo: {some(enrolled)}.",
             "Remove their photos, or rename a stranger who only has the same name.",
         )
 
 
+# --- Crops ---
+
+
 def _resized(grey: NDArray[np.uint8], *, size: tuple[int, int] | None) -> tuple[NDArray[np.uint8], str]:
-    """A cropped photo at the size asked for, and a remark."""
+    """Return a cropped photo at the wanted size, and a remark."""
     if size is None or grey.shape == size:
         return grey, ""
-    return resize_crop(grey, size), _STRETCHED if _stretch(grey.shape, size) > _MAX_STRETCH else ""
+    ratio = (grey.shape[1] * size[0]) / (grey.shape[0] * size[1])
+    return resize_crop(grey, size), _STRETCHED if max(ratio, 1 / ratio) > _MAX_STRETCH else ""
 
 
 def _aligned(
     image: NDArray[np.uint8], *, finder: FaceDetector, size: tuple[int, int], alignment: str
 ) -> tuple[NDArray[np.uint8], str]:
-    """The canonical crop of the one face in a photo (BGR), and a remark."""
+    """Return the crop of the one face in a photo (BGR), and a remark."""
     faces = finder.detect(image, photo_min_face(image))
     if not faces:
         raise PhotoError("no face found")
     if len(faces) > 1 and faces[0].area < _DOMINANT * faces[1].area:
         raise PhotoError(f"{len(faces)} faces found")
     grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
-    reason = assess(grey, faces[0], _USABLE).reason
+    reason = assess(grey, faces[0], _LIMITS).reason
     if reason is not None:
         raise PhotoError(reason)
-    return align(grey, faces[0].landmarks, size, alignment), _CROWDED if len(faces) > 1 else ""
+    return align(grey, faces[0].landmarks, size, alignment), _SEVERAL_FACES if len(faces) > 1 else ""
 
 
-# --- Assembling ---
+# --- Reading ---
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One photo of the gallery, not yet read: files are decoded one at a time to keep memory low."""
+    """One photo that is not read yet. Files are decoded one at a time to save memory."""
 
     person: str
     source: str
     read: Callable[[], NDArray[Any]]
-    """Gives uint8 or uint16, (H, W) or BGR (H, W, 3), or raises PhotoError."""
+    """Returns uint8 or uint16, (H, W) or BGR (H, W, 3), or raises PhotoError."""
     condition: str = ""
 
 
-def _assemble(
-    people: Iterable[str],
-    entries: list[_Entry],
-    crop: Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], str]],
-    alignment: str,
-    *,
-    skip_bad: bool,
-    testing: bool,
-    progress: Callable[[int, int], None] | None,
-    notes: list[str],
-) -> Gallery:
-    kept: list[_Entry] = []
-    images: list[NDArray[np.uint8]] = []
-    first: dict[bytes, _Entry] = {}
-    refused: list[Refused] = []
-    deep: list[str] = []
-    remarked: dict[str, list[str]] = {_STRETCHED: [], _CROWDED: []}
-    repeated: list[str] = []
-    clashes: list[str] = []
+@dataclass
+class _Read:
+    """The photos that were read, and those that were not used."""
 
-    # Stable: within a person, files stay in the order of their names and arrays in the order of their rows.
+    entries: list[_Entry] = field(default_factory=list)
+    images: list[NDArray[np.uint8]] = field(default_factory=list)
+    rejected: list[RejectedPhoto] = field(default_factory=list)
+    remarks: dict[str, list[str]] = field(default_factory=dict)
+    """Sources by remark."""
+    conflicts: list[str] = field(default_factory=list)
+    """Pairs of sources: one photo with two names."""
+
+    @property
+    def bad(self) -> list[str]:
+        return [f"{photo.source} ({photo.reason})" for photo in self.rejected]
+
+    def remark(self, remark: str, source: str) -> None:
+        self.remarks.setdefault(remark, []).append(source)
+
+
+def _read_all(entries: list[_Entry], crop: Crop, progress: Progress | None) -> _Read:
+    result = _Read()
+    first: dict[bytes, _Entry] = {}
+    # sorted() is stable: the photos of a person stay in the order of file names or array rows.
     for done, entry in enumerate(sorted(entries, key=lambda entry: entry.person), start=1):
         try:
             photo = entry.read()
             image = to_8_bit(photo)
-            # Of the photo as it was taken: two different photos may look the same once they are small.
+            # Digest of the original photo: two different photos may look the same at a small size.
             digest = hashlib.sha256(repr(image.shape).encode() + image.tobytes()).digest()
             grey, remark = crop(image)
             if grey.min() == grey.max():
                 raise PhotoError("blank")
-        except PhotoError as reason:
-            refused.append(Refused(person=entry.person, source=entry.source, condition=entry.condition, reason=str(reason)))
+        except PhotoError as error:
+            result.rejected.append(
+                RejectedPhoto(person=entry.person, source=entry.source, condition=entry.condition, reason=str(error))
+            )
         else:
             other = first.setdefault(digest, entry)
             if other is entry:
-                kept.append(entry)
-                images.append(grey)
+                result.entries.append(entry)
+                result.images.append(grey)
                 if photo.dtype == np.uint16:
-                    deep.append(entry.source)
+                    result.remark("scaled from 16 to 8 bits", entry.source)
                 if remark:
-                    remarked[remark].append(entry.source)
+                    result.remark(remark, entry.source)
             elif other.person == entry.person:
-                repeated.append(f"{entry.source} (as {other.source})")
+                result.remark("left out, because they are repeated", f"{entry.source} (as {other.source})")
             else:
-                clashes.append(f"{other.source} and {entry.source}")
+                result.conflicts.append(f"{other.source} and {entry.source}")
         if progress is not None:
             progress(done, len(entries))
+    return result
 
-    bad = [f"{photo.source} ({photo.reason})" for photo in refused]
-    if bad and not skip_bad:
-        raise GalleryError(
-            f"{count(bad, 'photo')} cannot be used: {some(bad)}.",
-            "Replace them, or pass --skip-bad to leave them out."
-            + (" Photos that show nothing but a face may need --cropped." if alignment != NO_ALIGNMENT else ""),
-        )
-    if clashes:
-        raise GalleryError(
-            f"The same photo stands for two people: {some(clashes, '; ')}.",
-            "Remove it where it does not belong.",
-        )
-    photos_of = Counter(entry.person for entry in kept)
-    empty = sorted(set(people) - set(photos_of))
-    if empty and not (testing and kept):
+
+def _check(read: _Read, people: set[str], testing: bool) -> None:
+    """Raise GalleryError if the photos do not make a gallery."""
+    if read.conflicts:
+        raise GalleryError(f"The same photo has two names: {some(read.conflicts, '; ')}.", "Remove it from the wrong person.")
+    found = {entry.person for entry in read.entries}
+    empty = sorted(people - found)
+    if empty and not (testing and found):
         raise GalleryError(
             f"No usable photo of {some(empty)}.",
             f"Add photos ({', '.join(suffix[1:] for suffix in SUFFIXES)}), or remove the person.",
         )
-    if len(photos_of) < 2 and not testing:
-        raise GalleryError("The gallery holds fewer than two people.", "Add photos of at least one more person.")
-    sizes = Counter(image.shape for image in images)
+    if len(found) < 2 and not testing:
+        raise GalleryError("The gallery has fewer than two people.", "Add photos of at least one more person.")
+    sizes = Counter(image.shape for image in read.images)
     if len(sizes) > 1:
-        usual = [hxw(shape) for shape, _ in sizes.most_common()]
-        raise GalleryError(f"The photos differ in size: {some(usual)}.", f"Pass --size HxW, for example --size {usual[0]}.")
-
-    lonely = [] if testing else [person for person, count in sorted(photos_of.items()) if count == 1]
-    for found, note in (
-        (bad, "left out, as they cannot be used"),
-        (repeated, "left out, as the same photo is there already"),
-        (deep, "scaled from 16 to 8 bits"),
-        *((sources, remark) for remark, sources in remarked.items()),
-    ):
-        if found:
-            notes.append(f"{count(found, 'photo')} {note}: {some(found)}.")
-    if lonely:
-        notes.append(f"Only one photo of {some(lonely)}: expect poor recognition of a person seen once.")
-    return Gallery(
-        images=np.stack(images),
-        labels=np.array([entry.person for entry in kept]),
-        sources=tuple(entry.source for entry in kept),
-        notes=tuple(notes),
-        alignment=alignment,
-        conditions=tuple(entry.condition for entry in kept) if any(entry.condition for entry in kept) else (),
-        refused=tuple(refused),
-    )
+        names = [hxw(shape) for shape, _ in sizes.most_common()]
+        raise GalleryError(f"The photos differ in size: {some(names)}.", f"Pass --size HxW, for example --size {names[0]}.")
 
 
-def _stretch(shape: tuple[int, ...], size: tuple[int, int]) -> float:
-    ratio = (shape[1] * size[0]) / (shape[0] * size[1])
-    return max(ratio, 1 / ratio)
+def _notes(read: _Read, testing: bool) -> list[str]:
+    remarks = ({"left out, because they cannot be used": read.bad} if read.rejected else {}) | read.remarks
+    notes = [f"{count(sources, 'photo')} {remark}: {some(sources)}." for remark, sources in remarks.items()]
+    photos_of = Counter(entry.person for entry in read.entries)
+    single = [person for person, photos in sorted(photos_of.items()) if photos == 1]
+    if single and not testing:
+        notes.append(f"Only one photo of {some(single)}: expect poor recognition.")
+    return notes
 
 
 # --- A folder per person ---
@@ -320,9 +337,8 @@ def _stretch(shape: tuple[int, ...], size: tuple[int, int]) -> float:
 def _folder_entries(root: Path, notes: list[str], *, colour: bool, flat: bool) -> tuple[set[str], list[_Entry]]:
     people: set[str] = set()
     entries: list[_Entry] = []
-    outside: list[str] = []
-    nested: list[str] = []
-    strange: list[str] = []
+    ignored: dict[str, list[str]] = {"outside a person's folder": [], "folders inside a person's folder": [], "not photos": []}
+    outside, nested, not_photos = ignored.values()
     items = _visible(root)
     if flat and any(map(_is_photo, items)) and not any(item.is_dir() for item in items):
         person = _person(root.resolve().name)
@@ -330,7 +346,7 @@ def _folder_entries(root: Path, notes: list[str], *, colour: bool, flat: bool) -
         return {person}, [_Entry(person, _printable(photo.name), partial(decode, photo, colour=colour)) for photo in photos]
     for folder in items:
         if not folder.is_dir():
-            (outside if _is_photo(folder) else strange).append(_printable(folder.name))
+            (outside if _is_photo(folder) else not_photos).append(_printable(folder.name))
             continue
         person = _person(folder.name)
         people.add(person)
@@ -341,16 +357,10 @@ def _folder_entries(root: Path, notes: list[str], *, colour: bool, flat: bool) -
             elif _is_photo(file):
                 entries.append(_Entry(person, source, partial(decode, file, colour=colour)))
             else:
-                strange.append(source)
+                not_photos.append(source)
     if not people:
-        raise GalleryError(f"{root} holds no folder of a person.", "Give each person a folder: PHOTOS/anna/1.jpg.")
-    for names, note in (
-        (outside, "Not read, as no person's folder holds them"),
-        (nested, "Not read, as they are folders inside a person's folder"),
-        (strange, "Not read, as they are not photos of a kind that is known here"),
-    ):
-        if names:
-            notes.append(f"{note}: {some(names)}.")
+        raise GalleryError(f"{root} holds no folder of a person.", "Make a folder for each person: PHOTOS/anna/1.jpg.")
+    notes += [f"Ignored ({reason}): {some(names)}." for reason, names in ignored.items() if names]
     return people, entries
 
 
@@ -359,7 +369,7 @@ def _visible(folder: Path) -> list[Path]:
         items = sorted(folder.iterdir())
     except OSError as error:
         raise GalleryError(f"{folder} cannot be opened ({error.strerror}).", "Check its permissions.") from None
-    return [item for item in items if not item.name.startswith(".") and item.name.lower() not in _LITTER]
+    return [item for item in items if not item.name.startswith(".") and item.name.lower() not in _SYSTEM_FILES]
 
 
 def _is_photo(path: Path) -> bool:
@@ -375,5 +385,5 @@ def _person(name: str) -> str:
         name.encode()
     except UnicodeEncodeError:
         raise GalleryError(f"The folder name {_printable(name)} is not valid UTF-8.", "Rename the folder.") from None
-    # One spelling per name: macOS hands out decomposed accents, other systems composed ones.
+    # macOS decomposes accents, other systems do not.
     return same_spelling(name)

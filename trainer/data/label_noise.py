@@ -1,14 +1,15 @@
-"""Whom a photo looks like to all others: one that they call somebody else was probably given a wrong name.
+"""Find training photos whose label is probably wrong, because they look like another person.
 
-The dictionary hardly sees names, which only choose its first atoms; the classifier believes every one of them. What ridge
-regression would say of a sample, had it been learned without it, is known in closed form (Z, H, eta as in trainer.method.classifier):
+The dictionary hardly depends on labels (they only choose its first atoms), but the classifier trusts all of them. The scores
+that ridge regression would give a sample if it was learned without that sample have a closed form (Z, H, eta as in
+trainer.method.classifier):
 
     s_i = (Wz_i - h_i y_i) / (1 - h_i)     h_i = z_i'(ZZ' + eta I)^-1 z_i     y_i the i-th column of H
 
-A sample is doubted if these scores, of the whole face and its parts together, put another class far before its own: farther
-than the highest of as many random numbers lies. A face that is covered, or badly lit, is not doubted for that: little speaks
-for it, and as little for anybody else. A wrong name spoils what is said of others too, so the plainest cases go first, the
-rest is judged without them, and where there are no plain cases nothing is doubted.
+A label is suspected if these scores, of the whole face and its parts together, put another class far ahead of its own: further
+than the highest of as many random numbers. A covered or badly lit face is not suspected for that reason, because it resembles
+no other person either. Wrong labels also distort the scores of other samples, so the clearest cases are removed first and the
+rest is scored again without them. If there are no clear cases, all labels are trusted.
 """
 
 from __future__ import annotations
@@ -22,39 +23,39 @@ from trainer.features.parts import fuse
 from trainer.method.classifier import one_hot
 from trainer.types import Array
 
-LEADS = (0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # of another class, from 0 (that of random scores) to 1; one after the other
-FEWEST = 2  # photos that a person keeps: where fewer are believed, all are, for nothing tells which are wrong
+LEADS = (0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # of another class, from 0 (random scores) to 1; tried in this order
+MIN_PHOTOS = 2  # a person keeps at least this many photos; otherwise all are trusted, as there is no majority
 
 
-def looks_like(codes: Sequence[Array], labels: Array, classes: int, eta: float) -> Array:
-    """(n,) the class of each sample by the others: its own label where it is believed.
+def apparent_classes(codes: Sequence[Array], labels: Array, classes: int, eta: float) -> Array:
+    """Return the class (n,) that each sample looks like: its own label if that is trusted.
 
-    `codes` (m,n) are those of the whole face, and of each part.
+    `codes` (m,n) are those of the whole face and of each part.
     """
     H, samples = one_hot(labels, classes), np.arange(len(labels))
-    random = np.sqrt(2 * np.log(classes) / classes)  # about the highest of a random unit vector
-    believed, answer, scores = np.ones(len(labels), bool), labels, None
+    random = np.sqrt(2 * np.log(classes) / classes)  # about the highest entry of a random unit vector
+    trusted, answer, scores = np.ones(len(labels), bool), labels, None
     for lead in LEADS:
         if scores is None:
-            scores = fuse([left_out(Z, H, eta, believed) for Z in codes])
+            scores = fuse([leave_one_out_scores(Z, H, eta, trusted) for Z in codes])
             scores /= np.maximum(np.linalg.norm(scores, axis=0), np.finfo(float).tiny)
             own = np.maximum(scores[labels, samples], 0)
             scores[labels, samples] = -np.inf
         now = scores.max(axis=0) - own <= random + lead * (1 - random)
-        now |= np.bincount(labels[now], minlength=classes)[labels] < FEWEST
-        if (now != believed).any():
-            believed, answer, scores = now, np.where(now, labels, scores.argmax(axis=0)), None
-        if believed.all():
+        now |= np.bincount(labels[now], minlength=classes)[labels] < MIN_PHOTOS
+        if (now != trusted).any():
+            trusted, answer, scores = now, np.where(now, labels, scores.argmax(axis=0)), None
+        if trusted.all():
             break
     return answer
 
 
-def left_out(Z: Array, H: Array, eta: float, believed: Array) -> Array:
-    """(C,n) scores of each sample, by the classifier that is learned on the believed ones but itself."""
+def leave_one_out_scores(Z: Array, H: Array, eta: float, trusted: Array) -> Array:
+    """Return the scores (C,n) of each sample by a classifier that is learned on the other trusted samples."""
     Z = Z.astype(np.float64, copy=False)
-    known = Z[:, believed]
+    known = Z[:, trusted]
     gram = known @ known.T
     gram.flat[:: len(gram) + 1] += eta
     half = solve_triangular(cholesky(gram, lower=True, check_finite=False), Z, lower=True, check_finite=False)
-    own = believed * np.minimum(np.einsum("ij,ij->j", half, half), 1 - np.finfo(float).eps)
-    return ((H[:, believed] @ half[:, believed].T) @ half - H * own) / (1 - own)
+    own = trusted * np.minimum(np.einsum("ij,ij->j", half, half), 1 - np.finfo(float).eps)
+    return ((H[:, trusted] @ half[:, trusted].T) @ half - H * own) / (1 - own)

@@ -439,7 +439,7 @@ def _look_inside(model: Model, trials: Trials, named: Array) -> dict[str, Any]:
     alike = likeness(codes, truth)
     same, others = np.diag(alike)[~np.isnan(np.diag(alike))], alike[~np.eye(len(alike), dtype=bool)]
     x, recovered = as_images(X, model.spec), as_images(model.D @ codes, model.spec)
-    votes = [unit_scores(scores) for scores in model.votes(trials.crops[own])]
+    votes = [unit_scores(scores) for scores in model.part_scores(trials.crops[own])]
     right = np.stack([vote.argmax(axis=0) == truth for vote in votes])
     sure = np.stack([vote.max(axis=0) for vote in votes])
     return {

@@ -18,7 +18,7 @@ from edge.text import percent, plural, printable
 from trainer.evaluation import figures
 from trainer.evaluation.figures import Plot
 from trainer.evaluation.measures import FPIRS, Confusion, Evaluation, Example, Photo, Point, Share, Split, as_images, likeness
-from trainer.thresholds import FEWEST_PEOPLE
+from trainer.thresholds import MIN_PEOPLE
 from trainer.types import Array
 
 STYLE = Path(__file__).with_name("report.css")
@@ -82,7 +82,7 @@ def _summary(found: Evaluation) -> str:
         said.append(
             f"Of {found.rank1.of:,} photos of {found.people} enrolled people, the right person has the highest score in "
             f"{found.rank1.count:,} ({_percent(found.rank1.value)}). The model has no threshold, so nobody can be told from a "
-            f"stranger yet: <code>trainer fit</code> measures one with {FEWEST_PEOPLE} people, or with --strangers."
+            f"stranger yet: <code>trainer fit</code> measures one with {MIN_PEOPLE} people, or with --strangers."
         )
     else:
         right, unnamed = own.fnir.of - own.fnir.count, own.fnir.count - own.wrong

@@ -18,7 +18,7 @@ from edge.text import plural, some
 from edge.vision.confidence import score_confidence
 from edge.vision.recognize import Recognizer
 from trainer.data import gallery
-from trainer.data.gallery import Gallery, Refused
+from trainer.data.gallery import Gallery, RejectedPhoto
 from trainer.model import Model
 from trainer.types import Array
 
@@ -69,7 +69,7 @@ class Trials:
     sources: tuple[str, ...]
     crops: Array
     """(N, H, W) uint8."""
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RejectedPhoto, ...] = ()
     """Photos without a usable face."""
 
     @cached_property
@@ -142,7 +142,7 @@ def of_model(model: Model, file: str = "") -> Subject:
         labels=model.labels,
         size=(model.spec.height, model.spec.width),
         alignment=model.alignment,
-        threshold=None if model.rejection is None else model.rejection.confidence,
+        threshold=None if model.calibration is None else model.calibration.confidence,
         provisional=False,
         features=model.spec.kind,
         coding=model.coding.kind,
@@ -196,7 +196,7 @@ def try_out(
     if not known.any():
         raise GalleryError(f"The photos show nobody whom the {subject.kind} knows.", "Name their people as in training.")
     keep = np.ones(len(known), bool)
-    refused = list(faces.refused)
+    refused = list(faces.rejected)
     if strangers is not None and not known.all():
         keep &= known
         refused = [photo for photo in refused if photo.person in index]
@@ -210,9 +210,9 @@ def try_out(
 
     parts = [(faces, keep, [index.get(str(label), -1) for label in faces.labels])]
     if strangers is not None:
-        gallery.refuse_enrolled(strangers, [*faces.images[known], *(() if model is None else model.crops)])
+        gallery.check_not_enrolled(strangers, [*faces.images[known], *(() if model is None else model.crops)])
         parts.append((strangers, np.ones(len(strangers.labels), bool), [-1] * len(strangers.labels)))
-        refused += strangers.refused
+        refused += strangers.rejected
         alike = sorted(set(strangers.people) & set(index))
         if alike:
             notes.append(f"Strangers with a name that the {subject.kind} knows count as strangers: {some(alike)}.")

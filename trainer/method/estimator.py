@@ -10,13 +10,14 @@ from sklearn.utils.validation import check_random_state
 from edge.errors import ParameterError, TrainingError
 from edge.vision.preprocess import LANDMARK_TEMPLATES
 from trainer.data import augment
-from trainer.data.label_noise import looks_like
+from trainer.data.label_noise import apparent_classes
 from trainer.features.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.features.spec import Spec
 from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
 from trainer.method.solver import SCHEDULES, Schedule, SolverResult, Step, locality_weights, solve
+from trainer.presets import ETA
 from trainer.types import Array
 
 
@@ -53,7 +54,7 @@ class LCLRRDL(CodeClassifier):
         lam: float = 25.0,
         alpha: float = 0.5,
         gamma: float = 0.05,
-        eta: float = 3e-3,
+        eta: float = ETA,
         locality: str = "exp",
         schedule: str | Schedule = "fast",
         coding: str | Coding = "l1",
@@ -127,7 +128,7 @@ class LCLRRDL(CodeClassifier):
         self.part_coders_ = part_coders(self.coder_.D, self.part_rows_, coding)
         of_parts = [coder.code(unit_part(samples, own)) for coder, own in zip(self.part_coders_, self.part_rows_, strict=True)]
         codes = [self.codes_, *of_parts]
-        seen = looks_like([Z[:, : len(told)] for Z in codes], told, classes, self.eta) if self.doubt else told
+        seen = apparent_classes([Z[:, : len(told)] for Z in codes], told, classes, self.eta) if self.doubt else told
         self.looks_like_ = self.classes_[seen]
         weights *= np.tile(seen == told, 1 + self.copies)
         H = one_hot(labels, classes)

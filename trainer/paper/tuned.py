@@ -19,9 +19,8 @@ from edge.errors import TrainingError, UsageError
 from edge.files import write_atomically
 from trainer.baselines.registry import Parameters, method_of
 from trainer.paper.experiments import Cell, Data
-from trainer.presets import DEFAULT, PRESETS
-from trainer.tuning import Trial as Candidate
-from trainer.tuning import choose, to_toml, tune
+from trainer.presets import DEFAULT, PRESETS, to_toml
+from trainer.tuning import Candidate, choose, tune
 from trainer.types import Array
 
 TUNED = Path(__file__).with_name("reproduce.toml")
@@ -34,7 +33,7 @@ def tuned_parameters(
     """Return the tuned parameters of a cell; the usual parameters of the method where there are none."""
     usual = method_of(method).usual
     if method == "lclrrdl" and features != "pixels":
-        usual = {name: PRESETS["light"][name] for name in usual}
+        usual = {name: PRESETS["minimal"][name] for name in usual}
     found = usual | tuned_entry(read_tuned(file), cell, features, method)
     return found | {"eta": PRESETS[DEFAULT]["eta"]} if parts else found
 

@@ -30,7 +30,8 @@ from tests.fixtures.portraits import find_orl, finder, people, yunet
 from trainer.data import gallery
 from trainer.features.network import SFACE, SIDE, Network, prepared
 from trainer.features.spec import parse_network
-from trainer.model import Model, fit
+from trainer.model import Model
+from trainer.training import fit
 
 SIZE = (SIDE, SIDE)
 
@@ -62,13 +63,13 @@ def model() -> Model:
 @cache
 def kit() -> bytes:
     trained = model()
-    assert trained.rejection is not None
+    assert trained.calibration is not None
     return bundle(
         trained,
         graph.build(Factors.of(trained), trained.spec, trained.coding),
         coding=trained.coding,
         precision="fp32",
-        thresholds=Thresholds(confidence=trained.rejection.confidence, residual=1.0, provisional=True),
+        thresholds=Thresholds(confidence=trained.calibration.confidence, residual=1.0, provisional=True),
         calibration={},
         detector=yunet(),
     )

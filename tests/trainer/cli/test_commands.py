@@ -19,9 +19,8 @@ from edge.vision.preprocess import SIZE
 from tests.fixtures import portraits
 from tests.fixtures.data import faces, file_of
 from tests.trainer.conftest import Call
-from trainer.cli.commands import _strangers
 from trainer.model import Model
-from trainer.thresholds import Rejection
+from trainer.thresholds import StrangerCalibration
 
 
 @pytest.fixture
@@ -56,9 +55,9 @@ def test_fit_and_tune_take_photographs(trainer: Call, tmp_path: Path) -> None:
             cv2.imwrite(str(tmp_path / "photos" / name / f"{i}.jpg"), portraits.in_a_room(portrait, width=150 + 20 * i))
     cv2.imwrite(str(tmp_path / "photos" / "s1" / "nobody.png"), np.full((300, 400, 3), 90, np.uint8))
     output = tmp_path / "door.npz"
-    code, _, err = trainer("fit", tmp_path / "photos", "-o", output, "--preset", "light")
+    code, _, err = trainer("fit", tmp_path / "photos", "-o", output, "--preset", "minimal")
     assert (code, "s1/nobody.png (no face found)" in err) == (2, True)
-    code, _, err = trainer("fit", tmp_path / "photos", "-o", output, "--preset", "light", "--skip-bad")
+    code, _, err = trainer("fit", tmp_path / "photos", "-o", output, "--preset", "minimal", "--skip-bad")
     assert code == 0, err
     assert "nobody.png" in err
     model = Model.load(output)
@@ -72,8 +71,8 @@ def test_options_that_would_do_nothing_or_harm_are_refused_before_a_photo_is_rea
     fit = ("fit", tmp_path / "nowhere", "-o", tmp_path / "door.npz")
     for options, words in (
         (("--copies", "3"), "Add --augment"),
-        (("--fpir", "0"), "--fpir 0 is not a share"),
-        (("--fpir", "1"), "--fpir 1 is not a share"),
+        (("--fpir", "0"), "--fpir 0 is not between"),
+        (("--fpir", "1"), "--fpir 1 is not between"),
     ):
         code, _, said = trainer(*fit, *options)
         assert (code, words in said, "nowhere" in said) == (2, True, False), said
@@ -83,7 +82,7 @@ def test_a_threshold_that_nobody_asked_for_is_not_missed_for_want_of_people(
     trainer: Call, photos: Path, tmp_path: Path
 ) -> None:
     said = trainer("fit", photos, "--cropped", "--no-calibrate", "-o", tmp_path / "door.npz")[2]
-    assert "not measured; nobody can be told from a stranger" in said
+    assert "the measurement was turned off" in said
 
 
 def test_strangers_who_are_handed_in_set_the_threshold(trainer: Call, photos: Path, tmp_path: Path) -> None:
@@ -99,13 +98,13 @@ def test_strangers_who_are_handed_in_set_the_threshold(trainer: Call, photos: Pa
     for strangers in ("others", "others.npz"):
         code, _, said = trainer(*fit, "--strangers", tmp_path / strangers)
         assert code == 0
-        assert "of 18 photos of the strangers handed in get a name" in said
-        rejection = Model.load(output).rejection
+        assert "of 18 photos of the given strangers get a name" in said
+        rejection = Model.load(output).calibration
         assert rejection is not None
         assert (rejection.public, rejection.trials) == (True, 18)
     code, _, said = trainer("forget", output, "person 3", "--calibrate")
-    assert (code, "is kept" in said, "takes 6 people" in said) == (0, True, True)
-    assert Model.load(output).rejection == rejection
+    assert (code, "stays" in said, "needs 6 people" in said) == (0, True, True)
+    assert Model.load(output).calibration == rejection
 
 
 @pytest.mark.parametrize("by", ["name", "photo"])
@@ -117,13 +116,15 @@ def test_who_is_enrolled_is_no_stranger(trainer: Call, photos: Path, tmp_path: P
     output = tmp_path / "door.npz"
     code, _, said = trainer("fit", photos, "--cropped", "-o", output, "--strangers", tmp_path / "others")
     assert (code, output.exists()) == (2, False)
-    assert f"somebody who is enrolled, by name or by photo: {name}/1.png" in said
+    assert f"strangers are enrolled, by name or by photo: {name}/1.png" in said
 
 
 def test_options_override_config_overrides_preset(trainer: Call, photos: Path, tmp_path: Path) -> None:
     config, output = tmp_path / "t.toml", tmp_path / "m.npz"
     config.write_text("lam = 12.0\neta = 0.5\n")
-    assert trainer("fit", photos, "--cropped", "-o", output, "--preset", "light", "--config", config, "--eta", "0.25")[0] == 0
+    assert (
+        trainer("fit", photos, "--cropped", "-o", output, "--preset", "minimal", "--config", config, "--eta", "0.25")[0] == 0
+    )
     parameters = Model.load(output).parameters
     assert (parameters["lam"], parameters["eta"], parameters["coding"]) == (12.0, 0.25, "l21")
 
@@ -161,7 +162,7 @@ def test_reproduce_prints_one_json_object(trainer: Call) -> None:
         (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--size", "1x1"], "blank"),
         (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--no-calibrate", "--strangers", "PHOTOS"], "--no-calibrate"),
         (["tune", "PHOTOS", "--cropped", "-o", "OUT", "--lam", "a,b"], "positive numbers"),
-        (["tune", "PHOTOS", "--cropped", "-o", "OUT", "--features", "colour"], "not known"),
+        (["tune", "PHOTOS", "--cropped", "-o", "OUT", "--features", "colour"], "Unknown features"),
         (["show", "PHOTOS"], "cannot be opened"),
         (["reproduce", "--dataset", "ar", "--data", "nowhere.npz"], "cannot be opened"),
         (["reproduce", "--dataset", "orl", "--data", "x"], "orl"),
@@ -189,7 +190,7 @@ def test_the_old_model_survives_a_failed_training(trainer: Call, photos: Path, t
 
 
 ENDLESS = """
-from trainer.cli import commands as cli
+from trainer.cli import main as cli
 from trainer.method import estimator
 
 solve = estimator.solve
@@ -225,6 +226,6 @@ def test_ctrl_c_is_clean(photos: Path, tmp_path: Path) -> None:
 
 
 def test_a_threshold_that_nobody_reaches_is_said_to_be_one() -> None:
-    sure = Rejection(confidence=1.0001, target=0.01, passed=0, trials=400)
-    assert "nobody would be let in" in _strangers(sure)
-    assert "nobody would be let in" not in _strangers(replace(sure, confidence=0.7))
+    sure = StrangerCalibration(confidence=1.0001, target=0.01, passed=0, trials=400)
+    assert "No face can reach" in sure.summary()
+    assert "No face can reach" not in replace(sure, confidence=0.7).summary()

@@ -16,8 +16,8 @@ from trainer.data import augment
 from trainer.data.augment import COVERS, copies
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.estimator import LCLRRDL
-from trainer.model import fit
-from trainer.thresholds import strangers_confidence
+from trainer.thresholds import stranger_confidences
+from trainer.training import fit
 
 EYES = slice(26, 34), slice(14, 50)  # of 80 x 64
 MOUTH = slice(56, 72), slice(20, 44)
@@ -167,7 +167,7 @@ def test_a_model_stores_photos_and_no_copies() -> None:
 
 def test_strangers_are_photos_and_not_copies() -> None:
     photos = gallery(people=tuple("abcdefgh"))
-    confidence = strangers_confidence(photos, SPEC, {"copies": 2})
+    confidence = stranger_confidences(photos, SPEC, {"copies": 2})
     assert confidence.shape == (len(photos.images),)
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces
 from tests.trainer.conftest import Call
-from trainer import model as models
+from trainer import training as models
 from trainer.data.gallery import Gallery
-from trainer.data.label_noise import left_out, looks_like
+from trainer.data.label_noise import apparent_classes, leave_one_out_scores
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.estimator import LCLRRDL
-from trainer.thresholds import strangers_confidence
+from trainer.thresholds import stranger_confidences
 from trainer.types import Array
 
 PEOPLE, PHOTOS = 12, 6
@@ -40,7 +40,7 @@ def test_left_out_is_what_a_classifier_without_the_sample_says(seed: int, eta: f
     rng = np.random.default_rng(seed)
     Z, H = rng.standard_normal((5, 12)), one_hot(np.arange(12) % 3, 3)
     believed = np.arange(12) != rng.integers(12)
-    scores = left_out(Z, H, eta, believed)
+    scores = leave_one_out_scores(Z, H, eta, believed)
     for i in range(12):
         others = believed & (np.arange(12) != i)
         assert np.allclose(scores[:, i], ridge(Z[:, others], H[:, others], eta) @ Z[:, i], atol=1e-6)
@@ -83,7 +83,7 @@ def test_nobody_is_left_with_less_than_two_photos_who_had_more(seed: int, classe
     labels = np.concatenate([np.arange(classes), rng.integers(classes, size=12)])
     true = rng.integers(classes, size=len(labels))
     Z = np.eye(classes)[:, true] + 0.01 * rng.standard_normal((classes, len(labels)))
-    believed = looks_like([Z], labels, classes, 1e-3) == labels
+    believed = apparent_classes([Z], labels, classes, 1e-3) == labels
     had, kept = np.bincount(labels, minlength=classes), np.bincount(labels[believed], minlength=classes)
     assert (kept >= np.minimum(had, 2)).all()
 
@@ -93,7 +93,7 @@ def test_a_wrong_name_is_no_stranger() -> None:
     wrong = int(np.sum(told != labels))
     gallery = Gallery(images=images, labels=told.astype(str), sources=tuple(map(str, range(len(told)))))
     trusting, doubting = (
-        strangers_confidence(gallery, SPEC, {"coding": "l21", "parts": (2, 2), "doubt": doubt}) for doubt in (False, True)
+        stranger_confidences(gallery, SPEC, {"coding": "l21", "parts": (2, 2), "doubt": doubt}) for doubt in (False, True)
     )
     assert len(trusting) - len(doubting) >= 0.8 * wrong
     assert np.quantile(doubting, 0.9) < np.quantile(trusting, 0.9)

@@ -26,13 +26,14 @@ from tests.fixtures import kits as doors
 from tests.fixtures import portraits
 from tests.fixtures.data import faces
 from tests.trainer.test_model import gallery
-from trainer.data.gallery import Gallery, Refused
+from trainer.data.gallery import Gallery, RejectedPhoto
 from trainer.evaluation import measures as evaluate
 from trainer.evaluation import trials as trying
 from trainer.evaluation.measures import FPIRS, Evaluation, Share
 from trainer.evaluation.report import page
 from trainer.evaluation.trials import REFUSED, Subject, Trials
-from trainer.model import Model, fit
+from trainer.model import Model
+from trainer.training import fit
 
 PEOPLE = ("anna", "ben", "çelik", "dora")
 
@@ -71,7 +72,7 @@ def some_trials(draw: st.DrawFn) -> Trials:
         sources=tuple(f"{i}.png" for i in range(len(truth))),
         crops=np.zeros((len(truth), 2, 2), np.uint8),
         refused=tuple(
-            Refused(person="anna", source=f"bad {i}.png", condition="scarf", reason="no face found")
+            RejectedPhoto(person="anna", source=f"bad {i}.png", condition="scarf", reason="no face found")
             for i in range(rng.integers(3))
         ),
     )
@@ -211,7 +212,7 @@ def test_a_part_that_is_covered_knows_nobody_and_is_outvoted() -> None:
     assert max(shares[1][:2]) < 0.6 < min(*shares[0], *shares[1][2:]), "the upper two are covered"
     assert (spoiled.together.value or 0) > 0.8
     truth = found.trials.truth
-    votes = [vote.argmax(axis=0) == truth for vote in model.votes(found.trials.crops)]
+    votes = [vote.argmax(axis=0) == truth for vote in model.part_scores(found.trials.crops)]
     assert [split.whole for split in found.part_splits] == [Share.among(half) for half in np.split(votes[0], 2)]
     for example in found.examples:
         assert [vote.right for vote in example.parts] == [bool(vote[example.photo.index]) for vote in votes[1:]]

@@ -23,7 +23,7 @@ from edge.errors import UsageError
 from tests.fixtures import kits as doors
 from tests.trainer.conftest import Call
 from tests.trainer.evaluation import test_measures as test_evaluate
-from trainer.data.gallery import Gallery, Refused
+from trainer.data.gallery import Gallery, RejectedPhoto
 from trainer.evaluation import figures
 from trainer.evaluation import measures as evaluate
 from trainer.evaluation import trials as trying
@@ -31,7 +31,7 @@ from trainer.evaluation.measures import Evaluation
 from trainer.evaluation.report import page
 from trainer.features.parts import Grid
 from trainer.model import Model
-from trainer.thresholds import Rejection
+from trainer.thresholds import StrangerCalibration
 
 files = test_evaluate.files  # a fixture
 TODAY = date(2026, 3, 1)
@@ -57,8 +57,8 @@ def measured(
     """Four people under hostile names, on photos spoiled enough to be missed now and then."""
     model = doors.model(kind, "l21", parts=parts)
     names = dict(zip(model.labels, HOSTILE, strict=True))
-    rejection = Rejection(confidence=threshold, target=0.01, passed=1, trials=300)
-    model = replace(model, labels=HOSTILE, rejection=rejection, **changes)
+    calibration = StrangerCalibration(confidence=threshold, target=0.01, passed=1, trials=300)
+    model = replace(model, labels=HOSTILE, calibration=calibration, **changes)
     images, people = doors.held_out()
     noise = np.random.default_rng(0).normal(0, 150, images.shape)
     others, _ = doors.crops(seed=9)
@@ -69,7 +69,7 @@ def measured(
             labels=np.array(labels),
             sources=tuple(f"{i} & <{i}>.png" for i in range(len(images))),
             conditions=tuple(conditions),
-            refused=(Refused(person=HOSTILE[0], source="<b>.png", condition="<clean>", reason="no <i>face</i>"),),
+            rejected=(RejectedPhoto(person=HOSTILE[0], source="<b>.png", condition="<clean>", reason="no <i>face</i>"),),
             notes=("A note on <b>.",),
         )
 

@@ -13,7 +13,7 @@ from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces
 from tests.trainer.conftest import Call
 from trainer.features import illumination as light
-from trainer.features.illumination import suited
+from trainer.features.illumination import without_misleading_pixels
 from trainer.method.classifier import one_hot, ridge
 from trainer.model import Model
 from trainer.types import Array
@@ -33,30 +33,30 @@ def lit(images: Array) -> Array:
 
 def test_pixels_go_where_light_misleads_and_stay_where_it_does_not() -> None:
     images, labels = faces(PEOPLE, PHOTOS)
-    assert suited(images, labels, SPEC) is SPEC
-    assert suited(lit(images), labels, SPEC) == replace(SPEC, kind="gradient")
+    assert without_misleading_pixels(images, labels, SPEC) is SPEC
+    assert without_misleading_pixels(lit(images), labels, SPEC) == replace(SPEC, kind="gradient")
 
 
 def test_what_was_asked_for_is_kept() -> None:
     images, labels = faces(PEOPLE, PHOTOS)
     for kind in ("pixels", "gradient"):
-        assert suited(lit(images), labels, replace(SPEC, kind=kind)).kind == kind
+        assert without_misleading_pixels(lit(images), labels, replace(SPEC, kind=kind)).kind == kind
 
 
 @pytest.mark.parametrize("photos", [1, 2])
 def test_two_people_with_a_photo_or_two_decide_nothing(photos: int) -> None:
     images, labels = faces(2, photos)
-    assert suited(lit(images), labels, SPEC) is SPEC
+    assert without_misleading_pixels(lit(images), labels, SPEC) is SPEC
 
 
 def test_a_lead_is_that_of_a_classifier_without_the_photo() -> None:
     images, classes = faces(4, 3)
     X = SPEC.vectors(images).astype(np.float64)
     H = one_hot(classes, 4)
-    leads = light._leads(X, classes)
+    leads = light.own_class_leads(X, classes)
     for i in range(len(X)):
         others = np.arange(len(X)) != i
-        scores = ridge(X[others].T, H[:, others], light.ETA) @ X[i]
+        scores = ridge(X[others].T, H[:, others], light.RIDGE) @ X[i]
         best = np.delete(scores, classes[i]).max()
         assert np.isclose(leads[i], (scores[classes[i]] - best) / np.linalg.norm(scores), atol=1e-6)
 
@@ -71,4 +71,4 @@ def test_fit_chooses_and_tells_unless_features_are_named(trainer: Call, tmp_path
     options = "fit", tmp_path / "photos", "--cropped", "--no-calibrate", "-o", output
     for words, kind in (((), "gradient"), (("--features", "both"), "both")):
         code, _, err = trainer(*options, *words)
-        assert (code, Model.load(output).spec.kind, "--features gradient is used" in err) == (0, kind, kind == "gradient")
+        assert (code, Model.load(output).spec.kind, "using --features gradient" in err) == (0, kind, kind == "gradient")

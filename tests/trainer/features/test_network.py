@@ -29,14 +29,15 @@ from export.pack import bundle
 from export.verify import verify
 from tests.fixtures.data import faces
 from tests.fixtures.embedding import LENGTH, SIDE, embedding_model
-from trainer.cli.commands import app
+from trainer.cli.main import app
 from trainer.data.gallery import Gallery
 from trainer.evaluation.measures import as_images
 from trainer.features.network import Network, checked, prepared
 from trainer.features.spec import from_settings, parse_network
 from trainer.method.estimator import LCLRRDL
-from trainer.model import Model, fit
+from trainer.model import Model
 from trainer.presets import PRESETS
+from trainer.training import fit
 from trainer.tuning import tune
 from trainer.types import Array
 
@@ -234,7 +235,7 @@ def test_the_command_takes_it(tmp_path: Path) -> None:
     assert done.exit_code == 0
     loaded = Model.load(tmp_path / "door.npz")
     assert loaded.crops.shape[1:] == (SIDE, SIDE)
-    assert loaded.parameters["eta"] == PRESETS["sface"]["eta"] != PRESETS["door"]["eta"]
+    assert loaded.parameters["eta"] == PRESETS["sface"]["eta"] != PRESETS["tiny"]["eta"]
 
 
 # --- In the kit ---

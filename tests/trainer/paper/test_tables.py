@@ -253,7 +253,7 @@ def arguments(folder: Path, output: Path, splits: int) -> list[str]:
 
 def start(folder: Path, output: Path) -> subprocess.Popen[bytes]:
     """Start the command with two workers, and wait for its first results."""
-    program = "from trainer.cli.commands import main; main()"
+    program = "from trainer.cli.main import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, *arguments(folder, output, 400), "--jobs", "2"],
         stdout=subprocess.PIPE,

@@ -1,0 +1,106 @@
+"""`trainer tune`: choose parameters."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from edge.cli import common as console
+from edge.errors import UsageError
+from edge.vision.preprocess import KINDS
+from trainer import presets, training, tuning
+from trainer.baselines.registry import METHODS, DeviceMethod, method_of
+from trainer.cli.options import (
+    Coding,
+    Cropped,
+    MethodName,
+    Photos,
+    Seed,
+    Size,
+    SkipBad,
+    candidate_table,
+    check_writable,
+    parse_size,
+    print_notes,
+    write,
+)
+from trainer.features.spec import parse_network
+
+
+def _help(name: str) -> str:
+    values = METHODS["lclrrdl"].tune_grid[name]
+    return f"Comma-separated values (lclrrdl: {','.join(f'{value:g}' for value in values)})."
+
+
+def tune(
+    photos: Photos,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The TOML file to write.")] = Path("tuned.toml"),
+    cropped: Cropped = False,
+    size: Size = None,
+    skip_bad: SkipBad = False,
+    method: MethodName = "lclrrdl",
+    coding: Annotated[Coding, typer.Option(help="How the device codes a face.")] = "l1",
+    atoms: Annotated[int, typer.Option(min=1, help="Dictionary atoms per person.")] = 5,
+    features: Annotated[str, typer.Option(help="Comma-separated kinds; or one of sface, onnx:FILE, sface+both.")] = ",".join(
+        KINDS
+    ),
+    lam: Annotated[str | None, typer.Option(help=_help("lam"))] = None,
+    alpha: Annotated[str | None, typer.Option(help=_help("alpha"))] = None,
+    gamma: Annotated[str | None, typer.Option(help=_help("gamma"))] = None,
+    eta: Annotated[str | None, typer.Option(help=_help("eta"))] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 4,
+    hard: Annotated[bool, typer.Option(help="Move, relight and cover the held-out photos.")] = True,
+    jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
+    seed: Seed = 0,
+) -> None:
+    """Choose parameters by cross-validation on the training photos."""
+    check_writable(output)
+    kinds = features.split(",") if set(features.split(",")) <= set(KINDS) else [features]
+    network = parse_network(kinds[0], console.say)
+    options = {"lam": lam, "alpha": alpha, "gamma": gamma, "eta": eta}
+    with console.progress("Reading photos") as line:
+        gallery = training.load_gallery(
+            photos,
+            cropped=cropped,
+            size=parse_size(size),
+            skip_bad=skip_bad,
+            network=network,
+            progress=line.count,
+            say=console.say,
+        )
+    print_notes(gallery.notes)
+    with console.progress("Tuning") as line:
+        candidates, best, parameters = tuning.tune_gallery(
+            gallery,
+            method_of(method),
+            features=kinds,
+            network=network,
+            atoms=atoms,
+            coding=coding,
+            values={name: _numbers(name, text) for name, text in options.items() if text is not None},
+            folds=folds,
+            hard=hard,
+            seed=seed,
+            jobs=jobs,
+            progress=line.count,
+        )
+    typer.echo(candidate_table(candidates))
+    typer.echo(f"chosen (within one standard error of the best): {best.parameters}")
+    comment = f"{shlex.join(['trainer', *sys.argv[1:]])}\n{best.accuracy:.2f} % on held-out photos"
+    write(output, presets.to_toml(parameters, comment).encode(), mode=0o644)
+    train = f"; train with: trainer fit {shlex.quote(str(photos))} --method {method} --config {shlex.quote(str(output))}"
+    console.say(f"Saved {output}{train if method in get_args(DeviceMethod) else ''}")
+
+
+def _numbers(name: str, text: str) -> tuple[float, ...]:
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        values = (0.0,)
+    if min(values) <= 0:
+        raise UsageError(f"--{name} {text} is not a list of positive numbers.", f"For example --{name} 0.05,0.5.")
+    return values

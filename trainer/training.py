@@ -1,0 +1,259 @@
+"""Training: from photos and parameters to a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge.errors import TrainingError, UsageError
+from edge.kit.manifest import ALIGNMENT
+from edge.text import plural, some
+from edge.vision.confidence import score_confidence
+from edge.vision.preprocess import FeatureSpec
+from trainer import presets, thresholds
+from trainer.baselines.registry import Method, method_of
+from trainer.data import gallery as galleries
+from trainer.data.gallery import Gallery
+from trainer.features.illumination import without_misleading_pixels
+from trainer.features.network import SIDE, Network
+from trainer.features.spec import Spec, parse_network
+from trainer.method.base import FaceClassifier
+from trainer.method.estimator import LCLRRDL
+from trainer.method.solver import Step
+from trainer.model import Model
+
+Progress = Callable[[int, int], None]
+Say = Callable[[str], None]
+
+
+def fit(
+    gallery: Gallery,
+    spec: Spec,
+    parameters: dict[str, Any],
+    callback: Callable[[Step], None] | None = None,
+    *,
+    method: type[FaceClassifier] = LCLRRDL,
+    fpir: float | None = None,
+    strangers: Gallery | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Train a model on a gallery. `parameters` belong to `method`: LCLRRDL, or a baseline that a device can run.
+
+    `fpir` is the share of strangers' photos that may get a name. If it is given, the threshold is measured on people who are
+    left out (if there are enough) and on `strangers` (if given). `progress` is called with (folds done, folds).
+    """
+    observer = {"callback": callback} if method is LCLRRDL else {}
+    estimator: Any = method(features=spec, **observer, **parameters)
+    try:
+        estimator.fit(gallery.images, gallery.labels)
+    except FloatingPointError as error:
+        raise TrainingError(f"Training failed: {error}.", "Use a larger gamma.") from None
+    training: dict[str, Any] = {"method": method.__name__}
+    if isinstance(estimator, LCLRRDL):
+        training["iterations"] = estimator.n_iter_
+        training["rank"] = estimator.result_.rank
+        training["residuals"] = [[float(f"{value:.3g}") for value in step] for step in estimator.result_.residuals]
+    training["accuracy"] = float(estimator.score(gallery.images, gallery.labels))
+    model = to_model(estimator, gallery, spec, training)
+    if fpir is None:
+        return model
+    left_out = given = np.zeros(0)
+    if len(gallery.people) >= thresholds.MIN_PEOPLE:
+        left_out = thresholds.stranger_confidences(gallery, spec, parameters, method=method, progress=progress)
+    if strangers is not None:
+        given = score_confidence(model.scores(strangers.images))
+    return replace(model, calibration=thresholds.stricter_threshold(left_out, given, fpir))
+
+
+def to_model(estimator: Any, gallery: Gallery, spec: Spec, training: dict[str, Any]) -> Model:
+    """Return the model of an estimator that was fitted to a gallery, without a threshold; `training` is Model.training."""
+    people = np.searchsorted(estimator.classes_, gallery.labels)
+    seen = np.searchsorted(estimator.classes_, getattr(estimator, "looks_like_", gallery.labels))
+    suspected = [[int(crop), int(seen[crop])] for crop in np.flatnonzero(seen != people)]
+    versions = {name: version(name) for name in ("lclrr-edge", "numpy", "scipy", "scikit-learn")}
+    coding = estimator.coder_.coding if isinstance(estimator, LCLRRDL) else estimator.coding
+    parameters = estimator.get_params() | {"coding": coding.kind}
+    return Model(
+        spec=spec,
+        alignment=gallery.alignment,
+        coding=coding,
+        labels=tuple(str(label) for label in estimator.classes_),
+        D=estimator.D_.astype(np.float32),
+        W=estimator.W_.astype(np.float32),
+        parts=getattr(estimator, "parts", None),
+        W_parts=getattr(estimator, "W_parts_", np.zeros((0, *estimator.W_.shape))).astype(np.float32),
+        atom_people=estimator.atom_classes_.astype(np.int32),
+        crops=gallery.images,
+        crop_people=people.astype(np.int32),
+        parameters={name: parameters[name] for name in sorted(parameters) if name not in ("callback", "features")},
+        training=training | {"versions": versions, "doubted": suspected},
+        calibration=None,
+        fingerprint=gallery.fingerprint,
+    )
+
+
+# --- From files, as `trainer fit` does ---
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings:
+    """Settings of one training from files."""
+
+    photos: Path
+    """A folder per person, or an .npz or .mat file."""
+    cropped: bool = False
+    """The photos of the folder show faces only."""
+    size: tuple[int, int] | None = None
+    """Height and width of the crops, or None for the usual size."""
+    skip_bad: bool = False
+    """Leave out unusable photos instead of stopping."""
+    method: str = "lclrrdl"
+    preset: str | None = None
+    """One of PRESETS; None for the one that suits the features."""
+    config: Path | None = None
+    """A TOML file of parameters, which override those of the preset."""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """Parameters that override preset and config."""
+    fpir: float = thresholds.FPIR
+    """Share of strangers' photos that may get a name."""
+    calibrate: bool = True
+    """Measure the threshold."""
+    strangers: Path | None = None
+    """Photos of people who are not enrolled, to measure the threshold on."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.strangers is not None and not self.calibrate:
+            raise UsageError("--strangers needs the measurement that --no-calibrate turns off.", "Use only one of them.")
+        if not 0 < self.fpir < 1:
+            raise UsageError(f"--fpir {self.fpir:g} is not between 0 and 1.", "Choose for example --fpir 0.01.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A training whose photos are loaded and whose parameters are complete."""
+
+    settings: FitSettings
+    method: Method
+    gallery: Gallery
+    strangers: Gallery | None
+    spec: Spec
+    parameters: dict[str, Any]
+    notes: tuple[str, ...]
+
+    @property
+    def is_lclrrdl(self) -> bool:
+        return self.method.estimator is LCLRRDL
+
+
+def prepare(settings: FitSettings, *, progress: Progress | None = None, say: Say = lambda _: None) -> Job:
+    """Load the photos and complete the parameters. `progress` is called with (photos read, photos)."""
+    method = method_of(settings.method)
+    own_method = method.estimator is LCLRRDL
+    default = presets.PRESETS[presets.DEFAULT]
+    known = default if own_method else signature(method.estimator).parameters
+    given = presets.from_toml(settings.config, known) if settings.config else {}
+    given |= settings.parameters
+    if own_method:
+        parameters = presets.PRESETS[settings.preset or presets.default_preset(given.get("features"))] | given
+    else:
+        unsupported = {} if settings.preset is None else {"preset": settings.preset}
+        parameters = {"features": default["features"]} | method.for_device(given | unsupported)
+    features = parameters.pop("features")
+    network = parse_network(features, say)
+    if own_method and network is not None and "parts" not in settings.parameters:
+        parameters["parts"] = None
+    gallery = load_gallery(
+        settings.photos,
+        cropped=settings.cropped,
+        size=settings.size,
+        skip_bad=settings.skip_bad,
+        network=network,
+        progress=progress,
+        say=say,
+    )
+    notes, strangers = list(gallery.notes), None
+    if settings.strangers is not None:
+        size = gallery.images.shape[1], gallery.images.shape[2]
+        strangers = galleries.load_like(settings.strangers, size=size, alignment=gallery.alignment, progress=progress, say=say)
+        galleries.check_not_enrolled(strangers, gallery.images, gallery.people)
+        notes += strangers.notes
+    spec = spec_for(gallery, features, network)
+    if own_method and "features" not in given:
+        usual, spec = spec, without_misleading_pixels(gallery.images, gallery.labels, spec)
+        if spec != usual:
+            notes.append("The light differs much between the photos: using --features gradient instead of both.")
+    return Job(
+        settings=settings,
+        method=method,
+        gallery=gallery,
+        strangers=strangers,
+        spec=spec,
+        parameters=parameters,
+        notes=tuple(notes),
+    )
+
+
+def train(
+    job: Job, *, callback: Callable[[Step], None] | None = None, progress: Progress | None = None
+) -> tuple[Model, list[str]]:
+    """Train the model of a job; also return notes for the user."""
+    settings = job.settings
+    model = fit(
+        job.gallery,
+        job.spec,
+        job.parameters | {"random_state": settings.seed},
+        callback,
+        method=job.method.estimator,
+        fpir=settings.fpir if settings.calibrate else None,
+        strangers=job.strangers,
+        progress=progress,
+    )
+    notes = []
+    if model.calibration is None:
+        why = f"needs {thresholds.MIN_PEOPLE} people or --strangers" if settings.calibrate else "was turned off"
+        notes.append(f"The threshold against strangers was not measured: the measurement {why}.")
+    suspected = model.suspected_labels(job.gallery.sources)
+    if suspected:
+        notes.append(f"Not used, because the names may be wrong: {some(suspected)}. --no-doubt uses them.")
+    atoms = job.parameters.get("atoms_per_class") or 0
+    few = sum(photos < atoms for photos in Counter(job.gallery.labels.tolist()).values())
+    have = plural(few, "person has", "people have")
+    if few and "atoms_per_class" in settings.parameters:
+        notes.append(f"{have} fewer than {atoms} photos, so they get one atom per photo.")
+    if few and job.is_lclrrdl and not job.parameters["copies"]:
+        notes.append(f"{have} few photos. --augment improves their recognition.")
+    return model, notes
+
+
+def load_gallery(
+    photos: Path,
+    *,
+    cropped: bool,
+    size: tuple[int, int] | None,
+    skip_bad: bool,
+    network: Network | None,
+    progress: Progress | None = None,
+    say: Say = lambda _: None,
+) -> Gallery:
+    """Load training photos with the crop size and alignment that the features need."""
+    alignment = ALIGNMENT
+    if network is not None:
+        if size not in (None, (SIDE, SIDE)):
+            raise UsageError(f"A network needs crops of {SIDE}x{SIDE}.", "Leave --size out.")
+        size, alignment = (SIDE, SIDE), network.alignment
+    return galleries.load(
+        photos, cropped=cropped, size=size, skip_bad=skip_bad, alignment=alignment, progress=progress, say=say
+    )
+
+
+def spec_for(gallery: Gallery, features: str, network: Network | None) -> Spec:
+    """Return the spec for the crops of a gallery: the network, or our own features of this kind."""
+    return network or FeatureSpec.for_crop(gallery.images.shape[1], gallery.images.shape[2], features)
