@@ -142,4 +142,4 @@ def test_tune_writes_parameters_that_fit_reads(trainer: Call, tmp_path: Path, mo
     assert trainer("fit", tmp_path / "photos", "--cropped", *config, "-o", tmp_path / "m.npz")[0] == 0
     code, out, err = trainer(*words, "--gamma", "0.5")
     assert (code, out) == (2, "")
-    assert "srw is tuned by lam, not by gamma" in err
+    assert "SRW is tuned by lam, not by gamma" in err

@@ -394,7 +394,7 @@ def test_failed_tuning_does_not_stop_other_methods(
     monkeypatch.setitem(METHODS, "better", replace(METHODS["lclrrdl"], grid={"lam": (25.0,), "eta": (1e-3,)}))
     file = tmp_path / "tuned.toml"
     (failure,) = tune_all(data, file, methods=("worse", "better"), cells=SMALL, workers=1, folds=2)
-    assert failure.startswith("worse, yaleb-8-8: No choice")
+    assert failure.startswith("worse, yaleb-8-8: No candidate")
     assert "[yaleb-8-8.better.pixels]" in file.read_text()
 
 
