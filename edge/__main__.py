@@ -1,4 +1,4 @@
-"""The `edge` command and `python -m edge`. An installation that is broken gets a sentence, not a traceback."""
+"""Entry point of the `edge` command and of `python -m edge`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import sys
 
 
 def main() -> None:
+    """Run the command. A broken installation gives a sentence instead of a traceback."""
     try:
-        _main()
-    except KeyboardInterrupt:  # while all is still being loaded, which takes a Raspberry Pi seconds
+        try:
+            from edge.cli import main as cli
+        except ImportError as error:  # a missing system library, a wheel for another processor
+            package = error.name or "a package"
+            sys.stderr.write(f"error: {package} cannot be loaded ({error}). Install lclrr-edge again, in a new environment.\n")
+            sys.exit(37)  # edge.errors.UnfitError
+        cli.main()
+    except KeyboardInterrupt:  # while modules are loaded, which takes seconds on a Raspberry Pi
         sys.stderr.write("interrupted\n")
         sys.exit(130)  # edge.errors.EXIT_INTERRUPTED
-
-
-def _main() -> None:
-    try:
-        from edge.cli import main as cli
-    except ImportError as error:  # a library that OpenCV needs, a wheel of another processor...
-        what = error.name or "a package"
-        sys.stderr.write(f"error: {what} cannot be loaded ({error}). Install lclrr-edge again, in its own environment.\n")
-        sys.exit(37)  # edge.errors.UnfitError
-    cli.main()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writing a file so that a reader, a crash or a pulled plug sees the old one or the new one, never half of either."""
+"""Read files, write them atomically, and lock a folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edge.errors import UsageError
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file that a person has named."""
+    """Return the content of a file that the user named."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -21,7 +21,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def write_atomically(path: str | Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace `path` by `data` in one step. The default mode is private: what this project writes describes faces."""
+    """Replace a file in one step: a reader, a crash or a power loss sees the old file or the new one.
+
+    By default only the owner can read it, because most files of this project describe faces.
+    """
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
@@ -32,19 +35,19 @@ def write_atomically(path: str | Path, data: bytes, *, mode: int = 0o600) -> Non
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        with suppress(FileNotFoundError):  # interrupted when it had its name already
+        with suppress(FileNotFoundError):  # it was renamed already
             os.unlink(temporary)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the new name is on the disk too
+        os.fsync(folder)  # the new name is on the disk, too
     finally:
         os.close(folder)
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Whoever else asks for this, of any process, waits meanwhile. The end of a process lets go, too."""
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder. Other threads and processes that lock it wait. The lock ends with the process."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

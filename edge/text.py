@@ -1,4 +1,4 @@
-"""Text for people and for other programs: safe to print, valid JSON, one spelling of names, small phrases."""
+"""Text for messages and for other programs: printable, valid JSON, one spelling of names, plurals."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ NAMED = 5
 
 
 def hxw(shape: tuple[int, ...]) -> str:
+    """Return a size as 96x84."""
     return f"{shape[0]}x{shape[1]}"
 
 
 def plural(number: int, one: str, many: str = "") -> str:
-    """1 photo, 2 photos; `many` is the plural where it is not `one` with an s."""
+    """Return `1 photo` or `2 photos`. `many` is the plural if it is not `one` with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
@@ -25,22 +26,23 @@ def count(things: list[str], noun: str) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share as `12.3 %`, and None as `-`."""
     return "-" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def some(names: list[str], separator: str = ", ") -> str:
-    """The first few names, and how many more there are."""
+    """Return the first few names, and the number of the others."""
     more = len(names) - NAMED
     return separator.join(names[:NAMED]) + (f"{separator}and {more} more" if more > 0 else "")
 
 
 def same_spelling(name: str) -> str:
-    """The NFC form: the one spelling in which names are stored and compared."""
+    """Return the NFC form, in which names are stored and compared."""
     return unicodedata.normalize("NFC", name)
 
 
 def strict_json(value: Any) -> str:
-    """One line that every parser takes: no NaN, valid UTF-8, and nothing unprintable outside an escape."""
+    """Return one line that every parser accepts: no NaN, valid UTF-8, unprintable characters escaped."""
 
     def finite(part: Any) -> Any:
         if isinstance(part, dict):
@@ -54,5 +56,5 @@ def strict_json(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """A name may hold line breaks, terminal commands or a turn of the writing direction: none of them reaches a terminal."""
+    """Replace unprintable characters: a name may hold line breaks, terminal commands or a change of writing direction."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -24,7 +24,7 @@ from typing import Any
 
 from edge.errors import AuditChainError, AuditDamagedError, AuditError, UsageError
 from edge.events.event import Event, utc_text
-from edge.files import alone_in
+from edge.files import locked_folder
 from edge.text import strict_json
 
 APPLICATION = 0x1C1A0D17  # SQLite's mark of whose file this is
@@ -145,7 +145,7 @@ class AuditLog:
     def open(cls, path: str | Path, *, now: datetime) -> AuditLog:
         """To write to. A damaged file is moved aside, never deleted, and the new log begins by saying so."""
         path = Path(path)
-        with _in_words(path), alone_in(path.parent):  # lest two move it aside, and the second what the first began
+        with _in_words(path), locked_folder(path.parent):  # lest two move it aside, and the second what the first began
             with suppress(AuditDamagedError):
                 return cls(path)
             aside = path.with_name(f"{path.name}.damaged-{now.astimezone(UTC):%Y%m%dT%H%M%S%fZ}")

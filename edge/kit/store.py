@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from edge.errors import EdgeError, KitError, KitForeignError, KitOlderError
-from edge.files import alone_in, write_atomically
+from edge.files import locked_folder, write_atomically
 from edge.kit.format import Kit, kit_id, parse, read_kit_bytes
 from edge.text import printable
 from edge.vision.recognize import Recognizer
@@ -239,7 +239,7 @@ class Store(Generic[R]):
                 if not self.folder.exists():
                     self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                     _set_owner(self.folder, self.folder.parent.stat())
-                stack.enter_context(alone_in(self.folder))
+                stack.enter_context(locked_folder(self.folder))
             yield
 
     def _save(self, record: Record) -> Record:

@@ -52,7 +52,9 @@ class MetricsSettings:
 def _check_local(address: str) -> None:
     host, _ = parse_address(address)
     if not ipaddress.ip_address(host).is_loopback:
-        raise ListenError(f"Metrics can be served only on this machine, not at {host}.", "Use an address such as 127.0.0.1:9109.")
+        raise ListenError(
+            f"Metrics can be served only on this machine, not at {host}.", "Use an address such as 127.0.0.1:9109."
+        )
 
 
 def problems(health: Mapping[str, Any]) -> list[str]:
@@ -133,7 +135,9 @@ class Metrics:
             for outcome in ("met", "not met"):
                 challenges.add_metric([outcome], counters[outcome])
             yield challenges
-        losses = core.CounterMetricFamily("edge_sink_losses", "Events that did not reach the receiver.", labels=["sink", "how"])
+        losses = core.CounterMetricFamily(
+            "edge_sink_losses", "Events that did not reach the receiver.", labels=["sink", "how"]
+        )
         for sink, numbers in health.get("sinks", {}).items():
             for how, number in numbers.items():
                 losses.add_metric([sink, how], number)
@@ -157,7 +161,9 @@ def _prometheus_client() -> ModuleType:
         import prometheus_client
         import prometheus_client.core
     except ImportError:
-        raise UsageError("Metrics need the package prometheus-client, which is not installed.", "Run `pip install 'lclrr-edge[metrics]'`.") from None
+        raise UsageError(
+            "Metrics need the package prometheus-client, which is not installed.", "Run `pip install 'lclrr-edge[metrics]'`."
+        ) from None
     return prometheus_client
 
 
