@@ -6,21 +6,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edge.camera.base import Camera, Frame
     from edge.camera.open import open_camera
+    from edge.decision.doorlist import DoorList
+    from edge.decision.visit import VisitRules
+    from edge.errors import EdgeError
+    from edge.events.event import Event, Sink
     from edge.terminal.loop import Terminal
     from edge.vision.recognize import Recognition, Recognizer
 
-__all__ = ["Recognition", "Recognizer", "Terminal", "open_camera"]
-_HOMES = {
+__all__ = [
+    "Camera",
+    "DoorList",
+    "EdgeError",
+    "Event",
+    "Frame",
+    "Recognition",
+    "Recognizer",
+    "Sink",
+    "Terminal",
+    "VisitRules",
+    "open_camera",
+]
+_MODULES = {
+    "Camera": "camera.base",
+    "DoorList": "decision.doorlist",
+    "EdgeError": "errors",
+    "Event": "events.event",
+    "Frame": "camera.base",
     "Recognition": "vision.recognize",
     "Recognizer": "vision.recognize",
+    "Sink": "events.event",
     "Terminal": "terminal.loop",
+    "VisitRules": "decision.visit",
     "open_camera": "camera.open",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Load public names on first use, so that `import edge` does not load OpenCV."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'edge' has no attribute {name!r}")
-    return getattr(import_module(f"edge.{_HOMES[name]}"), name)
+    return getattr(import_module(f"edge.{_MODULES[name]}"), name)

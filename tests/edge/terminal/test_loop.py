@@ -440,7 +440,7 @@ def test_the_library_is_loaded_when_it_is_used() -> None:
         "assert not {'cv2', 'numpy', 'onnxruntime', 'typer'} & set(sys.modules), sorted(sys.modules)\n"
         "from edge import Recognition, Recognizer, Terminal, open_camera\n"
         "assert Terminal.__module__ == 'edge.terminal.loop' and 'typer' not in sys.modules\n"
-        "assert set(edge.__all__) <= {*dir(edge), *edge._HOMES}\n"
+        "assert set(edge.__all__) <= {*dir(edge), *edge._MODULES}\n"
         "edge.nonsense\n"
     )
     run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
