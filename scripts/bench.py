@@ -1,4 +1,4 @@
-"""The benchmark: parts that each measure one thing, in one run, as ratios. Timings never decide a test."""
+"""Benchmarks: each part measures one thing, in one run, as ratios. No test depends on a time."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from edge.cli import common as console
 from edge.errors import UsageError
 from scripts.qa import bench_edge, bench_recognizer, bench_scaling, bench_solver
 from scripts.research import accuracy as bench_accuracy
-from scripts.research import results as kept
 from scripts.research import spoiled as bench_spoiled
+from scripts.research.results import ResultsFile
 
 
 class Part(NamedTuple):
     measure: Callable[[Path, Callable[[str], None]], dict[str, Any]]
-    """Measures, given the data folder and a function to say what it is doing."""
+    """Measure, given the data folder and a function that reports progress."""
     table: Callable[[dict[str, Any]], str]
-    """The figures for people."""
+    """Format the figures as a table."""
 
 
 PARTS = {
@@ -30,7 +30,7 @@ PARTS = {
     "recognizer": Part(bench_recognizer.measure, bench_recognizer.table),
     "edge": Part(bench_edge.measure, bench_edge.table),
 }
-# Not measured unless asked for: they take an hour. Each cell is kept at once.
+# Only on request, because they take an hour. Each cell is saved when it is measured.
 ACCURACY = {"peers": bench_accuracy, "spoiled": bench_spoiled}
 DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -40,24 +40,25 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def bench(
     only: Annotated[str | None, typer.Option(help=f"Run one part: {', '.join((*PARTS, *ACCURACY))}.")] = None,
     accuracy: Annotated[
-        bool, typer.Option("--accuracy", help=f"Run {' and '.join(ACCURACY)}: whom ours and others know.")
+        bool, typer.Option("--accuracy", help=f"Run {' and '.join(ACCURACY)}: accuracy of ours and of other recognisers.")
     ] = False,
     splits: Annotated[int, typer.Option(min=1, help=f"Random splits of {' and '.join(ACCURACY)}.")] = 1,
-    cells: Annotated[str, typer.Option(help="Of these, measure only cells whose name holds this: ORL, dlib.")] = "",
+    cells: Annotated[str, typer.Option(help="Measure only cells with this in their name: ORL, dlib.")] = "",
     output: Annotated[
-        Path | None, typer.Option("--json", help=f"Write results here; {' and '.join(ACCURACY)} go on from those found there.")
+        Path | None,
+        typer.Option("--json", help=f"Save results here; {' and '.join(ACCURACY)} continue from it."),
     ] = None,
     data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
 ) -> None:
     """Measure the parts of this project against their baselines."""
     chosen = [only] if only is not None else list(ACCURACY if accuracy else PARTS)
-    results = kept.Kept(output)
+    results = ResultsFile(output)
     for name in chosen:
         if name in ACCURACY:
             found = ACCURACY[name].measure(data, console.say, results, splits=splits, cells=cells)
             typer.echo(ACCURACY[name].table(found))
         elif name in PARTS:
-            results.keep(name, PARTS[name].measure(data, console.say))
+            results.save(name, PARTS[name].measure(data, console.say))
             typer.echo(PARTS[name].table(results[name]))
         else:
             raise UsageError(f"There is no part {name}.", f"Choose from {', '.join((*PARTS, *ACCURACY))}.")

@@ -1,5 +1,5 @@
-"""The whole story on real faces: enrol 30 people of ORL, train, export, verify, and watch a door to which they come, and 10
-strangers. Everything that is made is left in demo-output/."""
+"""The whole path on real faces: enrol 30 people of ORL, train, export, verify, and run a door with these people and 10
+strangers. All files are left in demo-output/."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from edge.cli import common as console
 from scripts.research import orl
 
 OUTPUT = Path(__file__).resolve().parents[1] / "demo-output"
-ENROLLED, PHOTOS = 30, 6  # people, and photos of each; the other photos, and the other people, are seen at the door only
-FPS, LOOKS, FRAMES, PAUSE = 10, 4, 5, 14  # a visit shows so many photos for so many frames each, then nobody
+ENROLLED, PHOTOS = 30, 6  # people, and training photos of each; the other photos and people appear only at the door
+FPS, LOOKS, FRAMES, PAUSE = 10, 4, 5, 14  # a visit shows LOOKS photos for FRAMES frames each, then PAUSE empty frames
 GOAL = 0.9
 
 
 @dataclass(frozen=True)
-class Guest:
-    """Somebody before the camera from one frame of the video to another."""
+class Visitor:
+    """A person in the video, from frame `first` to frame `last`."""
 
     name: str
     enrolled: bool
@@ -35,8 +35,8 @@ class Guest:
     last: int
 
 
-def divide(rng: np.random.Generator) -> list[tuple[str, list[Any]]]:
-    """OUTPUT/photos/NAME, the photos of the enrolled; the visits to come, each with its photos."""
+def divide_people(rng: np.random.Generator) -> list[tuple[str, list[Any]]]:
+    """Write the training photos to OUTPUT/photos/NAME. Return the visits: name and photos of each, in random order."""
     visits = []
     for i, (name, photos) in enumerate(sorted(orl.people().items(), key=lambda _: rng.random())):
         mixed = [photos[k] for k in rng.permutation(len(photos))]
@@ -51,47 +51,47 @@ def divide(rng: np.random.Generator) -> list[tuple[str, list[Any]]]:
     return [visits[k] for k in rng.permutation(len(visits))]
 
 
-def film(visits: list[tuple[str, list[Any]]], path: Path, rng: np.random.Generator) -> list[Guest]:
-    """The door's video, and who is in it."""
+def write_video(visits: list[tuple[str, list[Any]]], path: Path, rng: np.random.Generator) -> list[Visitor]:
+    """Write the video of the door, and return the visitors in it."""
     video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), FPS, (640, 480))
-    guests, at = [], 0
+    visitors, at = [], 0
     for name, photos in visits:
         stand = orl.Stand.anywhere(rng)
         for photo in photos[:LOOKS]:
             for _ in range(FRAMES):
                 video.write(orl.scene(photo, rng, stand.jittered(rng)))
         for _ in range(PAUSE):
-            video.write(orl.nobody(rng, stand))
+            video.write(orl.empty_scene(rng, stand))
         length = LOOKS * FRAMES
-        guests.append(Guest(name, (OUTPUT / "photos" / name).is_dir(), at, at + length - 1))
+        visitors.append(Visitor(name, (OUTPUT / "photos" / name).is_dir(), at, at + length - 1))
         at += length + PAUSE
     video.release()
-    return guests
+    return visitors
 
 
 def run(command: str, *words: str | Path, shown: str = "") -> str:
-    """Run one of the three commands as a user would, and return what it wrote to stdout."""
+    """Run one of the three commands as a user would. Return its stdout."""
     arguments = [str(word) for word in words]
     console.say(f"\n$ {shlex.join([command, *arguments])}{shown}")
     module = {"edge-export": "export"}.get(command, command)
     done = subprocess.run([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True, cwd=OUTPUT)
     if done.returncode != 0:
-        sys.exit(done.returncode)  # it has said why
+        sys.exit(done.returncode)  # it has printed the reason
     return done.stdout
 
 
-def outcome(guest: Guest, events: list[tuple[float, dict[str, Any]]]) -> tuple[str, dict[str, Any] | None]:
-    """What became of a visit: the event, and what it means. Several events of one visit count as the worst of them."""
-    mine = [event for frame, event in events if guest.first <= frame <= guest.last + PAUSE - 1]
-    wrong = [event for event in mine if event["outcome"] == "granted" and event["label"] != guest.name]
+def outcome(visitor: Visitor, events: list[tuple[float, dict[str, Any]]]) -> tuple[str, dict[str, Any] | None]:
+    """The result of a visit and its event. With several events, the worst counts."""
+    mine = [event for frame, event in events if visitor.first <= frame <= visitor.last + PAUSE - 1]
+    wrong = [event for event in mine if event["outcome"] == "granted" and event["label"] != visitor.name]
     granted = [event for event in mine if event["outcome"] == "granted" and event not in wrong]
     if wrong:
-        return "granted wrongly", wrong[0]
-    return ("granted rightly", granted[0]) if granted else ("refused", mine[0] if mine else None)
+        return "wrong grant", wrong[0]
+    return ("correct grant", granted[0]) if granted else ("denied", mine[0] if mine else None)
 
 
-def report(guests: list[Guest], lines: list[str]) -> int:
-    """The table of visits; 0 if the goals are met."""
+def report(visitors: list[Visitor], lines: list[str]) -> int:
+    """Print the table of visits. Return 0 if the goals are met, else 1."""
     events = [json.loads(line) for line in lines]
     start = next(event["monotonic"] for event in events if event["kind"] == "start")
     decisions = [
@@ -100,27 +100,29 @@ def report(guests: list[Guest], lines: list[str]) -> int:
         if event["kind"] == "decision"
     ]
     counts: Counter[tuple[bool, str]] = Counter()
-    console.say(f"\n{'visitor':<10}  {'what happened':<16} {'confidence':>10}  {'frames':>6}  {'seconds':>7}  reason")
-    for guest in guests:
-        what, event = outcome(guest, decisions)
-        counts[guest.enrolled, what] += 1
-        who = guest.name if guest.enrolled else "stranger"
+    console.say(f"\n{'visitor':<10}  {'result':<16} {'confidence':>10}  {'frames':>6}  {'seconds':>7}  reason")
+    for visitor in visitors:
+        what, event = outcome(visitor, decisions)
+        counts[visitor.enrolled, what] += 1
+        who = visitor.name if visitor.enrolled else "stranger"
         if event is None:
             console.say(f"{who:<10}  {what:<16} {'':>27}  no decision")
             continue
         reason = f"as {event['label']}" if "granted" in what else event["reason"]
         seconds = event["seconds_from_first_sight"]
         console.say(f"{who:<10}  {what:<16} {event['confidence']:>10.2f}  {event['frames']:>6}  {seconds:>7.1f}  {reason}")
-    console.say(f"\n{'visits':<24} {'granted rightly':>16} {'granted wrongly':>16} {'refused':>8}")
-    for enrolled, words in ((True, "of enrolled people"), (False, "of strangers")):
+    console.say(f"\n{'visits':<24} {'correct grant':>16} {'wrong grant':>16} {'denied':>8}")
+    for enrolled, words in ((True, "by enrolled people"), (False, "by strangers")):
         number = sum(n for (known, _), n in counts.items() if known == enrolled)
-        right, wrong, refused = (counts[enrolled, what] for what in ("granted rightly", "granted wrongly", "refused"))
-        console.say(f"{number:>3} {words:<20} {right:>16} {wrong:>16} {refused:>8}")
+        right, wrong, denied = (counts[enrolled, what] for what in ("correct grant", "wrong grant", "denied"))
+        console.say(f"{number:>3} {words:<20} {right:>16} {wrong:>16} {denied:>8}")
     known = sum(n for (enrolled, _), n in counts.items() if enrolled)
-    wrongly = counts[True, "granted wrongly"] + counts[False, "granted wrongly"]
-    good = counts[True, "granted rightly"] >= GOAL * known and not wrongly
-    console.say(f"\nGoals ({GOAL:.0%} of the enrolled let in, nobody wrongly): {'met' if good else 'MISSED'}.")
-    console.say(f"Look at {OUTPUT.name}/seen.mp4 for what the terminal saw.")
+    wrong_grants = counts[True, "wrong grant"] + counts[False, "wrong grant"]
+    good = counts[True, "correct grant"] >= GOAL * known and not wrong_grants
+    console.say(
+        f"\nGoals (at least {GOAL:.0%} of the enrolled people granted, no wrong grant): {'met' if good else 'MISSED'}."
+    )
+    console.say(f"{OUTPUT.name}/seen.mp4 shows what the terminal saw.")
     return 0 if good else 1
 
 
@@ -129,17 +131,17 @@ def main() -> int:
     OUTPUT.mkdir(mode=0o700)
     rng = np.random.default_rng(0)
     console.say(
-        f"ORL (AT&T Laboratories Cambridge): {ENROLLED} of 40 people are enrolled with {PHOTOS} photos each, 10 are strangers."
+        f"ORL (AT&T Laboratories Cambridge): {ENROLLED} of 40 people are enrolled with {PHOTOS} photos each; 10 are strangers."
     )
-    visits = divide(rng)
+    visits = divide_people(rng)
     run("trainer", "fit", "photos", "-o", "door.npz")
     run("edge-export", "build", "door.npz", "-o", "door.kit")
     run("edge-export", "verify", "door.kit")
-    console.say(f"\nMaking door.mp4: {len(visits)} visits, from photos that training has not seen ...")
-    guests = film(visits, OUTPUT / "door.mp4", rng)
+    console.say(f"\nWriting door.mp4: {len(visits)} visits, made of photos that were not used for training ...")
+    visitors = write_video(visits, OUTPUT / "door.mp4", rng)
     events = run("edge", "recognize", "door.kit", "--camera", "door.mp4", "--annotate", "seen.mp4", shown=" > events.jsonl")
     (OUTPUT / "events.jsonl").write_text(events)
-    return report(guests, events.splitlines())
+    return report(visitors, events.splitlines())
 
 
 if __name__ == "__main__":

@@ -21,14 +21,14 @@ from scripts.research import peer_recognizers as bench_peers
 from scripts.research import peers
 from scripts.research import spoiled as bench_spoiled
 from scripts.research.accuracy import COSINE, OURS, Answers, Faces, Task
-from scripts.research.results import Kept
+from scripts.research.results import ResultsFile
 from tests.fixtures.data import ROOT, faces
 
 STOPPED = """
 import os, signal, sys
 from pathlib import Path
-from scripts.research.results import Kept
-results = Kept(Path(sys.argv[1]))
+from scripts.research.results import ResultsFile
+results = ResultsFile(Path(sys.argv[1]))
 for name in "abc":
     results.once(name, lambda: print("measured", name, flush=True) or name.upper())
     if name == sys.argv[2]:
@@ -47,14 +47,14 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
     assert run("b") == (-signal.SIGKILL, "measured a\nmeasured b\n")
     assert json.loads(file.read_text()) == {"a": "A", "b": "B"}
     assert run("never") == (0, "measured c\n")
-    assert Kept(file) == {"a": "A", "b": "B", "c": "C"}
+    assert ResultsFile(file) == {"a": "A", "b": "B", "c": "C"}
 
 
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("not results")
-    with pytest.raises(UsageError, match="holds no results"):
-        Kept(file)
+    with pytest.raises(UsageError, match="is not a file of results"):
+        ResultsFile(file)
     assert file.read_text() == "not results"
 
 
@@ -92,7 +92,7 @@ def test_only_what_is_missing_is_measured(
         yield {"name": name, "task": k, "labels": [0] * len(tested), "scores": [0.5] * len(tested), "cost": {"bytes": 1}}
 
     monkeypatch.setattr(peers, "run", some_peers)
-    results = Kept(tmp_path / "results.json")
+    results = ResultsFile(tmp_path / "results.json")
     said: list[str] = []
     bench_accuracy.fill("peers", sets, tasks, bench_accuracy.rates, results, said.append)
     ways = ("ours, `minimal`", COSINE)
@@ -102,7 +102,7 @@ def test_only_what_is_missing_is_measured(
         f"peers/{first}/ORL/0",
     }
     assert "5 of 14" in said[-1]
-    again = Kept(tmp_path / "results.json")
+    again = ResultsFile(tmp_path / "results.json")
     bench_accuracy.fill("peers", sets, tasks, bench_accuracy.rates, again, said.append, "Yale B")
     assert asked[0] == {name: [0, 1] for name in bench_peers.RECOGNIZERS}
     assert asked[1] == {name: [1] for name in bench_peers.RECOGNIZERS}, "ORL is done, or was not asked for"

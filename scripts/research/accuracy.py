@@ -28,7 +28,7 @@ from export import graph
 from export.build import factorise
 from scripts.research import orl, peers
 from scripts.research.peer_recognizers import RECOGNIZERS
-from scripts.research.results import Kept
+from scripts.research.results import ResultsFile
 from trainer.data.gallery import Gallery, load
 from trainer.features.network import SIDE
 from trainer.features.spec import Spec, parse_network
@@ -92,26 +92,28 @@ class Answers:
     """More is surer."""
 
 
-def measure(data: Path, say: Callable[[str], None], kept: Kept, *, splits: int = 1, cells: str = "") -> dict[str, Any]:
-    """Of `cells`, only those whose name holds that are measured; all that are kept are told."""
+def measure(
+    data: Path, say: Callable[[str], None], results: ResultsFile, *, splits: int = 1, cells: str = ""
+) -> dict[str, Any]:
+    """Of `cells`, only those whose name holds that are measured; all that are results are told."""
     sets, labels = faces(data, say)
     tasks = sorted(_tasks(labels, splits), key=lambda task: task.name != TIMED)
-    fill("peers", sets, tasks, rates, kept, say, cells)
+    fill("peers", sets, tasks, rates, results, say, cells)
     for way in (*OURS, COSINE):
         name = f"peers/{way}/{COST}"
-        if name not in kept and cells in name:
+        if name not in results and cells in name:
             say(f"{name} ...")
             how = _sface_cost(len(tasks[0].train), say) if way == COSINE else _cost(sets["AR"], tasks[0], OURS[way], say)
-            kept.keep(name, how)
-    found = collected("peers", kept, splits)
-    return {"splits": splits, "rates": found, "facts": {way: kept.get(f"peers/{way}/{COST}", {}) for way in found}}
+            results.save(name, how)
+    found = collected("peers", results, splits)
+    return {"splits": splits, "rates": found, "facts": {way: results.get(f"peers/{way}/{COST}", {}) for way in found}}
 
 
-def collected(part: str, kept: Kept, splits: int) -> dict[str, dict[str, Any]]:
+def collected(part: str, results: ResultsFile, splits: int) -> dict[str, dict[str, Any]]:
     """The means over the splits by way and task: all ways, and of tasks those of which every split was measured."""
     means: dict[str, dict[str, Any]] = {way: {} for way in (*OURS, COSINE, *RECOGNIZERS)}
     runs: dict[tuple[str, str], list[Any]] = {}
-    for key, value in kept.items():
+    for key, value in results.items():
         names = key.split("/")
         if names[0] == part and names[-1] != COST and int(names[3]) < splits:
             runs.setdefault((names[1], names[2]), []).append(value)
@@ -171,7 +173,7 @@ def fill(
     sets: dict[str, Faces],
     tasks: list[Task],
     score: Callable[[Answers, Array], Any],
-    kept: Kept,
+    results: ResultsFile,
     say: Callable[[str], None],
     cells: str = "",
 ) -> None:
@@ -182,15 +184,15 @@ def fill(
 
     ways = (*OURS, COSINE, *RECOGNIZERS)
     todo = {
-        way: [k for k, task in enumerate(tasks) if name(way, task) not in kept and cells in name(way, task)] for way in ways
+        way: [k for k, task in enumerate(tasks) if name(way, task) not in results and cells in name(way, task)] for way in ways
     }
     done, total, began = 0, sum(map(len, todo.values())), time.monotonic()
 
     def keep(way: str, task: Task, answer: Answers) -> None:
         nonlocal done
-        kept.keep(name(way, task), score(answer, task.people))
+        results.save(name(way, task), score(answer, task.people))
         done += 1
-        say(f"{done} of {total}, {(time.monotonic() - began) / 60:.1f} minutes: {name(way, task)}: {kept[name(way, task)]}")
+        say(f"{done} of {total}, {(time.monotonic() - began) / 60:.1f} minutes: {name(way, task)}: {results[name(way, task)]}")
 
     with threadpool_limits(1):
         for way in (*OURS, COSINE):
@@ -212,7 +214,7 @@ def fill(
         for found in peers.run(say, given):
             way = found["name"]
             if "cost" in found:
-                kept.keep(f"{part}/{way}/{COST}", found["cost"])
+                results.save(f"{part}/{way}/{COST}", found["cost"])
             keep(way, tasks[found["task"]], Answers(np.array(found["labels"]), np.array(found["scores"])))
 
 

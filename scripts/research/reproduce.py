@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from edge.cli import common as console
-from scripts.research import results as kept
+from scripts.research import results as results_file
 from trainer.paper import published
 from trainer.paper.experiments import CELLS, FILES, Cell, load_arrays
 from trainer.paper.reproduce import reproduce
@@ -44,18 +44,18 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
-    output: Annotated[Path | None, typer.Option("--json", help=kept.HELP)] = None,
+    output: Annotated[Path | None, typer.Option("--json", help=results_file.HELP)] = None,
     data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
     only: Annotated[str, typer.Option(help="Measure only the cells whose name holds this, as ar- or 4x2.")] = "",
 ) -> None:
     """Measure all cells and print the table."""
-    results = kept.Kept(output)
+    results = results_file.ResultsFile(output)
     for row in ROWS:
         for cell in CELLS:
             key = key_of(cell, row, splits)
             if key not in results and only in key:
                 images, labels = load_arrays(data / FILES[cell.dataset], cell)
-                results.keep(key, reproduce(images, labels, cell, splits=splits, **row._asdict()))
+                results.save(key, reproduce(images, labels, cell, splits=splits, **row._asdict()))
                 console.say(f"{key}: {results[key]['accuracy_mean']:.2f} ({results[key]['train_seconds_mean']:.1f} s)")
     typer.echo(table(results, splits))
 

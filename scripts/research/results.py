@@ -1,4 +1,4 @@
-"""Measurements that take long: each is kept in a JSON file as soon as it is made, so that a run that was stopped goes on."""
+"""A JSON file of results. Each measurement is saved when it is made, so that an interrupted run can continue."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from edge.errors import UsageError
 from edge.files import write_atomically
 
-HELP = "Keep results here, and go on from those found there."
+HELP = "Save results to this file, and continue from the results in it."
 
 
-class Kept(dict[str, Any]):
-    """Results by name: those in the file, and those that are kept from now on. Without a file they live as long as this."""
+class ResultsFile(dict[str, Any]):
+    """Results by name: those in the file and those that are saved later. Without a file they are kept in memory."""
 
     def __init__(self, file: Path | None = None) -> None:
         self.file = file
@@ -22,15 +22,15 @@ class Kept(dict[str, Any]):
             try:
                 super().__init__(json.loads(file.read_text()))
             except (OSError, ValueError, TypeError):
-                raise UsageError(f"{file} holds no results.", "Name another file with --json.") from None
+                raise UsageError(f"{file} is not a file of results.", "Name another file with --json.") from None
 
-    def keep(self, name: str, value: Any) -> None:
+    def save(self, name: str, value: Any) -> None:
         self[name] = value
         if self.file is not None:
             write_atomically(self.file, (json.dumps(self, indent=1) + "\n").encode(), mode=0o644)
 
     def once(self, name: str, measure: Callable[[], Any]) -> Any:
-        """The result of that name, measured if it is not there yet."""
+        """Return the result `name`; measure and save it if it is missing."""
         if name not in self:
-            self.keep(name, measure())
+            self.save(name, measure())
         return self[name]

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from scripts.research.accuracy import AR_POINTS, ONCE, Answers, Faces, Task, collected, fill, placed
-from scripts.research.results import Kept
+from scripts.research.results import ResultsFile
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.types import Array
 
@@ -24,7 +24,9 @@ BLOCK = (21, 15)  # pixels, of 42 x 30
 LENS = (6, 5)  # half of its width and height
 
 
-def measure(data: Path, say: Callable[[str], None], kept: Kept, *, splits: int = 1, cells: str = "") -> dict[str, Any]:
+def measure(
+    data: Path, say: Callable[[str], None], results: ResultsFile, *, splits: int = 1, cells: str = ""
+) -> dict[str, Any]:
     cell = Cell(dataset="ar")
     images, labels = load_arrays(data / "ar_42x30.npz", cell)
     place = np.arange(len(labels)) % 26
@@ -32,8 +34,8 @@ def measure(data: Path, say: Callable[[str], None], kept: Kept, *, splits: int =
     rng = np.random.default_rng(0)
     crops = np.concatenate([images, _blocks(images[train], rng), _sunglasses(images[train], rng)])
     sets = {"AR": Faces(crops=crops, aligned=placed(crops, AR_POINTS), spec=cell.spec("both"))}
-    fill("spoiled", sets, list(_tasks(labels, train, test, splits)), _accuracy, kept, say, cells)
-    return {"splits": splits, "accuracy": collected("spoiled", kept, splits)}
+    fill("spoiled", sets, list(_tasks(labels, train, test, splits)), _accuracy, results, say, cells)
+    return {"splits": splits, "accuracy": collected("spoiled", results, splits)}
 
 
 def _accuracy(answer: Answers, people: Array) -> float:
