@@ -11,7 +11,7 @@ import typer
 
 from edge.cli import common as console
 from trainer.cli.options import ModelFile, Threads, blas_threads, check_writable, print_notes, write
-from trainer.evaluation import measures
+from trainer.evaluation import evaluate as evaluation
 from trainer.model import Model
 
 
@@ -49,7 +49,7 @@ def evaluate(
         if output is not None:
             check_writable(output, option)
     with console.progress("Reading photos") as line, blas_threads(threads):
-        found = measures.run(
+        found = evaluation.evaluate(
             subject,
             data,
             strangers=strangers,
@@ -69,4 +69,4 @@ def evaluate(
     elif json_file is not None:
         write(json_file, json.dumps(found.facts(), indent=1).encode(), "--json")
     if report is None and json_file is None:
-        typer.echo(measures.table(found))
+        typer.echo(evaluation.summary(found))

@@ -1,4 +1,4 @@
-"""From photos to trials: a model or a kit is shown every photo, and what it makes of them is kept beside who they show."""
+"""From photos to trials: the model or kit scores every photo, and the result is stored beside the true person."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,105 +23,132 @@ from trainer.data.gallery import Gallery, RejectedPhoto
 from trainer.model import Model
 from trainer.types import Array
 
-CHUNK = 256  # crops given to a graph at once: bounds memory, changes nothing
-REFUSED = -2.0  # the confidence of a face that the kit gives no name whatever its score: less than any threshold
+CHUNK = 256  # crops per call of the graph, to bound memory
+NOT_NAMED = -2.0  # confidence of a crop that the kit does not name whatever its scores: below every threshold
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Subject:
-    """What is measured: what a model and a kit have in common."""
+class EvaluatedSystem:
+    """The model or kit that is evaluated."""
 
     kind: str
     """model or kit."""
     file: str
-    """Its name."""
+    """The name of its file."""
     labels: tuple[str, ...]
     size: tuple[int, int]
     """(height, width) of a crop."""
     alignment: str
     threshold: float | None
-    """The confidence that a name takes; None where it was never measured."""
+    """The confidence that a label needs; None if it was never measured."""
     provisional: bool
-    """Whether that was set without having seen strangers."""
+    """Whether the threshold was set without strangers."""
     features: str
     coding: str
     photos: str
     """Fingerprint of the training photos."""
     score: Callable[[Array], tuple[Array, Array]]
-    """Scores (N, C) and confidence (N,) of crops (N, H, W)."""
+    """Return scores (N, C) and confidence (N,) of crops (N, H, W)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One photo and its result."""
+
+    index: int
+    """In the trials."""
+    person: str
+    source: str
+    condition: str
+    nearest: str
+    """The label with the highest score."""
+    confidence: float | None
+    """None if the kit does not name the photo whatever its confidence."""
+    rank: int
+    """Rank of the right person; 0 for a stranger."""
+    named: bool
+    """Whether `nearest` is given as the label."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trials:
-    """Photos, what was made of them, and who they really show: all that is measured follows from this."""
+    """All photos, their scores and the true people. Every measure is computed from this."""
 
     labels: tuple[str, ...]
     """The enrolled people, in the order of the scores."""
     scores: Array
     """(N, C)."""
     confidence: Array
-    """(N,), REFUSED where the kit gives no name for another reason."""
+    """(N,), NOT_NAMED where the kit gives no label for another reason."""
     truth: Array
     """(N,) index into labels; -1 for a stranger."""
     people: Array
     """(N,) names."""
     conditions: Array
-    """(N,) names; empty where there is none."""
+    """(N,) names; empty if there is none."""
     sources: tuple[str, ...]
     crops: Array
     """(N, H, W) uint8."""
-    refused: tuple[RejectedPhoto, ...] = ()
-    """Photos without a usable face."""
+    not_acquired: tuple[RejectedPhoto, ...] = ()
+    """Failures to acquire: photos without a usable face."""
 
     @cached_property
     def enrolled(self) -> Array:
         return self.truth >= 0
 
     @cached_property
-    def named(self) -> Array:
+    def nearest(self) -> Array:
         """(N,) index of the highest score."""
         return self.scores.argmax(axis=1)
 
     @cached_property
+    def true_score(self) -> Array:
+        """(N,) score of the right person; without meaning for strangers."""
+        return self.scores[np.arange(len(self.truth)), np.maximum(self.truth, 0)]
+
+    @cached_property
     def rank(self) -> Array:
-        """(N,) place of the right person, from 1; a tie counts as lost. 0 for strangers."""
-        own = np.take_along_axis(self.scores, np.maximum(self.truth, 0)[:, None], axis=1)
-        return np.where(self.enrolled, (self.scores >= own).sum(axis=1), 0)
+        """(N,) rank of the right person, from 1; in a tie the last place. 0 for strangers."""
+        return np.where(self.enrolled, (self.scores >= self.true_score[:, None]).sum(axis=1), 0)
 
     @cached_property
     def genuine(self) -> Array:
-        """(N,) confidence with which the right name is given; REFUSED where it comes second, and for strangers."""
-        return np.where(self.rank == 1, self.confidence, REFUSED)
-
-    @cached_property
-    def own_score(self) -> Array:
-        """(N,) score of the right person over the norm of all scores; 0 for strangers."""
-        own = np.take_along_axis(self.scores, np.maximum(self.truth, 0)[:, None], axis=1)[:, 0]
-        norm = np.linalg.norm(self.scores, axis=1)
-        return np.where(self.enrolled & (norm > 0), own / np.where(norm > 0, norm, 1), 0)
+        """(N,) confidence of the right label; NOT_NAMED if another label is first, and for strangers."""
+        return np.where(self.rank == 1, self.confidence, NOT_NAMED)
 
     @cached_property
     def condition_names(self) -> tuple[str, ...]:
-        """In the order in which they are met; none where photos have no condition."""
-        names = dict.fromkeys([*self.conditions.tolist(), *(photo.condition for photo in self.refused)])
+        """In order of appearance; empty if no photo has a condition."""
+        names = dict.fromkeys([*self.conditions.tolist(), *(photo.condition for photo in self.not_acquired)])
         return tuple(names) if any(names) else ()
 
+    def trial(self, i: Any, named: bool) -> Trial:
+        return Trial(
+            index=int(i),
+            person=str(self.people[i]),
+            source=self.sources[i],
+            condition=str(self.conditions[i]),
+            nearest=self.labels[self.nearest[i]],
+            confidence=None if self.confidence[i] == NOT_NAMED else float(self.confidence[i]),
+            rank=int(self.rank[i]),
+            named=bool(named),
+        )
 
-def open_subject(file: Path, model_file: Path | None = None) -> tuple[Subject, Model | None]:
-    """The model or kit in a file, and the model for the pictures if there is one."""
+
+def open_system(file: Path, model_file: Path | None = None) -> tuple[EvaluatedSystem, Model | None]:
+    """Read a model or a kit. The second result is the model for the pictures, if there is one."""
     if _is_model(file):
         if model_file is not None:
-            raise UsageError(f"{file} is a model itself.", "Pass --model with a kit only.")
+            raise UsageError(f"{file} is a model, not a kit.", "Use --model with a kit only.")
         model = Model.load(file)
-        return of_model(model, file.name), model
-    kit = kits.read(file)
-    subject = of_kit(kit, file.name)
+        return system_of_model(model, file.name), model
+    system = system_of_kit(kits.read(file), file.name)
     if model_file is None:
-        return subject, None
+        return system, None
     model = Model.load(model_file)
-    if model.labels != subject.labels or model.fingerprint != subject.photos:
+    if model.labels != system.labels or model.fingerprint != system.photos:
         raise ModelError(f"The kit was not made from {model_file}.", "Pass the model that it was built from.")
-    return subject, model
+    return system, model
 
 
 def _is_model(file: Path) -> bool:
@@ -131,12 +159,12 @@ def _is_model(file: Path) -> bool:
         return file.suffix != ".kit"
 
 
-def of_model(model: Model, file: str = "") -> Subject:
+def system_of_model(model: Model, file: str = "") -> EvaluatedSystem:
     def score(crops: Array) -> tuple[Array, Array]:
         scores = model.scores(crops)
         return scores, score_confidence(scores)
 
-    return Subject(
+    return EvaluatedSystem(
         kind="model",
         file=file,
         labels=model.labels,
@@ -151,18 +179,18 @@ def of_model(model: Model, file: str = "") -> Subject:
     )
 
 
-def of_kit(kit: Kit, file: str = "") -> Subject:
+def system_of_kit(kit: Kit, file: str = "") -> EvaluatedSystem:
     recognizer, manifest = Recognizer(kit), kit.manifest
 
     def score(crops: Array) -> tuple[Array, Array]:
         chunks = [recognizer.outputs(crops[i : i + CHUNK]) for i in range(0, len(crops), CHUNK)]
         found = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
-        sound = np.all([np.isfinite(found[name].reshape(len(crops), -1)).all(axis=1) for name in found], axis=0)
-        like = (found["residual"] <= manifest.thresholds.residual) & (found["code_norm"] > 0)
-        scores = np.where(sound[:, None], found["scores"], 0)
-        return scores, np.where(sound & like, found["confidence"], REFUSED)
+        finite = np.all([np.isfinite(found[name].reshape(len(crops), -1)).all(axis=1) for name in found], axis=0)
+        like_a_face = (found["residual"] <= manifest.thresholds.residual) & (found["code_norm"] > 0)
+        scores = np.where(finite[:, None], found["scores"], 0)
+        return scores, np.where(finite & like_a_face, found["confidence"], NOT_NAMED)
 
-    return Subject(
+    return EvaluatedSystem(
         kind="kit",
         file=file,
         labels=manifest.labels,
@@ -177,69 +205,68 @@ def of_kit(kit: Kit, file: str = "") -> Subject:
     )
 
 
-def try_out(
-    subject: Subject,
+def run_trials(
+    system: EvaluatedSystem,
     faces: Gallery,
     strangers: Gallery | None = None,
     *,
     model: Model | None = None,
     pattern: re.Pattern[str] | None = None,
 ) -> tuple[Trials, list[str]]:
-    """Score every photo; and notes.
+    """Score every photo; return the trials and notes for the user.
 
-    People of `faces` whom the subject does not know are strangers, unless there are `strangers`. `model` tells which photos
-    it was trained on. What the first group of `pattern`, or else all of it, finds in a photo's name is the photo's condition.
+    People of `faces` who are not enrolled are strangers, unless `strangers` are given. Photos that the `model` was trained
+    on are left out. The condition of a photo is the first group of `pattern` in its name, or the whole match.
     """
     notes: list[str] = []
-    index = {label: i for i, label in enumerate(subject.labels)}
-    known = np.array([label in index for label in faces.labels])
-    if not known.any():
-        raise GalleryError(f"The photos show nobody whom the {subject.kind} knows.", "Name their people as in training.")
-    keep = np.ones(len(known), bool)
-    refused = list(faces.rejected)
-    if strangers is not None and not known.all():
-        keep &= known
-        refused = [photo for photo in refused if photo.person in index]
-        notes.append(f"Left out: {plural((~known).sum(), 'photo')} of people whom the {subject.kind} does not know.")
-    trained = _trained_on(subject, model, faces)
+    index = {label: i for i, label in enumerate(system.labels)}
+    enrolled = np.array([label in index for label in faces.labels])
+    if not enrolled.any():
+        raise GalleryError(
+            f"The photos show no person who is enrolled in the {system.kind}.", "Name the people as in training."
+        )
+    used = np.ones(len(enrolled), bool)
+    not_acquired = list(faces.rejected)
+    if strangers is not None and not enrolled.all():
+        used &= enrolled
+        not_acquired = [photo for photo in not_acquired if photo.person in index]
+        notes.append(f"Left out: {plural((~enrolled).sum(), 'photo')} of people who are not enrolled in the {system.kind}.")
+    trained = _trained_on(system, model, faces)
     if trained.any():
-        keep &= ~trained
-        notes.append(f"Left out: {plural(trained.sum(), 'photo')} that the {subject.kind} was trained on.")
-    if not (keep & known).any():
-        raise GalleryError("All photos of people it knows are photos it was trained on.", "Pass photos that it has not seen.")
+        used &= ~trained
+        notes.append(f"Left out: {plural(trained.sum(), 'photo')} that the {system.kind} was trained on.")
+    if not (used & enrolled).any():
+        raise GalleryError(
+            f"The {system.kind} was trained on all photos of enrolled people.", "Pass photos that it was not trained on."
+        )
 
-    parts = [(faces, keep, [index.get(str(label), -1) for label in faces.labels])]
+    parts = [(faces, used, np.array([index.get(str(label), -1) for label in faces.labels]))]
     if strangers is not None:
-        gallery.check_not_enrolled(strangers, [*faces.images[known], *(() if model is None else model.crops)])
-        parts.append((strangers, np.ones(len(strangers.labels), bool), [-1] * len(strangers.labels)))
-        refused += strangers.rejected
-        alike = sorted(set(strangers.people) & set(index))
-        if alike:
-            notes.append(f"Strangers with a name that the {subject.kind} knows count as strangers: {some(alike)}.")
-    sources = [name for part, kept, _ in parts for name, wanted in zip(part.sources, kept, strict=True) if wanted]
-    conditions = [
-        name
-        for part, kept, _ in parts
-        for name, wanted in zip(part.conditions or [""] * len(kept), kept, strict=True)
-        if wanted
-    ]
+        gallery.check_not_enrolled(strangers, [*faces.images[enrolled], *(() if model is None else model.crops)])
+        parts.append((strangers, np.ones(len(strangers.labels), bool), np.full(len(strangers.labels), -1)))
+        not_acquired += strangers.rejected
+        same_name = sorted(set(strangers.people) & set(index))
+        if same_name:
+            notes.append(f"Strangers with the name of an enrolled person count as strangers: {some(same_name)}.")
+    sources = tuple(str(source) for part, chosen, _ in parts for source in np.array(part.sources)[chosen])
+    conditions = np.concatenate([np.array(part.conditions or [""] * len(chosen))[chosen] for part, chosen, _ in parts])
     if pattern is not None:
-        conditions = [_condition(pattern, source) for source in sources]
-        refused = [replace(photo, condition=_condition(pattern, photo.source)) for photo in refused]
+        conditions = np.array([_condition(pattern, source) for source in sources])
+        not_acquired = [replace(photo, condition=_condition(pattern, photo.source)) for photo in not_acquired]
         if not any(conditions):
-            raise UsageError(f"--condition finds nothing in {sources[0]}, nor in any other name.", "Check the expression.")
-    crops = np.concatenate([part.images[kept] for part, kept, _ in parts])
-    scores, confidence = subject.score(crops)
+            raise UsageError(f"--condition does not match {sources[0]}, nor any other name.", "Check the expression.")
+    crops = np.concatenate([part.images[chosen] for part, chosen, _ in parts])
+    scores, confidence = system.score(crops)
     trials = Trials(
-        labels=subject.labels,
+        labels=system.labels,
         scores=scores.astype(np.float64),
         confidence=confidence.astype(np.float64),
-        truth=np.concatenate([np.array(who)[kept] for _, kept, who in parts]),
-        people=np.concatenate([part.labels[kept] for part, kept, _ in parts]),
-        conditions=np.array(conditions),
-        sources=tuple(sources),
+        truth=np.concatenate([truth[chosen] for _, chosen, truth in parts]),
+        people=np.concatenate([part.labels[chosen] for part, chosen, _ in parts]),
+        conditions=conditions,
+        sources=sources,
         crops=crops,
-        refused=tuple(refused),
+        not_acquired=tuple(not_acquired),
     )
     return trials, notes
 
@@ -249,17 +276,17 @@ def _condition(pattern: re.Pattern[str], source: str) -> str:
     return "" if match is None else (match[1] if pattern.groups else match[0]) or ""
 
 
-def _trained_on(subject: Subject, model: Model | None, faces: Gallery) -> Array:
-    """(N,) whether each photo is one of training: measured on these, everything looks well."""
+def _trained_on(system: EvaluatedSystem, model: Model | None, faces: Gallery) -> Array:
+    """(N,) whether each photo is a training photo: results on these would look too good."""
     if model is None:
-        return np.full(len(faces.images), faces.fingerprint == subject.photos)
+        return np.full(len(faces.images), faces.fingerprint == system.photos)
     seen = {crop.tobytes() for crop in model.crops}
     return np.array([image.tobytes() in seen for image in faces.images])
 
 
-def pattern_of(condition: str | None) -> re.Pattern[str] | None:
+def condition_pattern(text: str | None) -> re.Pattern[str] | None:
     try:
-        return None if condition is None else re.compile(condition)
+        return None if text is None else re.compile(text)
     except re.error as error:
         raise UsageError(
             f"--condition is not a regular expression ({error}).", "For example --condition '_(clean|sunglasses|scarf)'."

@@ -31,7 +31,7 @@ from tests.fixtures.data import faces
 from tests.fixtures.embedding import LENGTH, SIDE, embedding_model
 from trainer.cli.main import app
 from trainer.data.gallery import Gallery
-from trainer.evaluation.measures import as_images
+from trainer.evaluation.inside import as_images
 from trainer.features.network import Network, checked, prepared
 from trainer.features.spec import from_settings, parse_network
 from trainer.method.estimator import LCLRRDL

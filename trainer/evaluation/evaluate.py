@@ -1,0 +1,235 @@
+"""`trainer evaluate`: measure a model or kit on photos of enrolled people and strangers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge.text import percent
+from trainer.data import gallery
+from trainer.data.gallery import Gallery
+from trainer.evaluation.inside import Inside, look_inside
+from trainer.evaluation.measures import Point, Share, Split, by_condition, by_person, det, operating_point, points_at_fpirs
+from trainer.evaluation.trials import (
+    NOT_NAMED,
+    EvaluatedSystem,
+    Trial,
+    Trials,
+    condition_pattern,
+    open_system,
+    run_trials,
+)
+from trainer.model import Model
+from trainer.types import Array
+
+REPORT_SCHEMA = 1
+SHOWN = 12  # pairs and photos that are listed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confusion:
+    """A person who is confused with another person, or a stranger with an enrolled person."""
+
+    person: str
+    taken_for: str
+    photos: Share
+    """Photos of the person in which the other is first; for a stranger, photos that get the label."""
+    surest: Trial
+    """The one with the highest confidence."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluation:
+    """All results. The field names are keys of the JSON file."""
+
+    system: EvaluatedSystem
+    trials: Trials
+    model: Model | None
+    """For the pictures."""
+    notes: tuple[str, ...]
+    people: int
+    """Enrolled people with a trial."""
+    strangers: int
+    """Strangers with a trial."""
+    failed: Share
+    """Failures to acquire: photos without a usable face."""
+    reasons: dict[str, int]
+    """Their reasons."""
+    unlike: int
+    """Photos that the kit does not name whatever their confidence, because they look unlike a face."""
+    rank1: Share
+    cmc: tuple[float, ...]
+    """The share of photos with the right person among the first r, for r = 1, 2..."""
+    own: Point | None
+    """At the threshold of the model or kit."""
+    strangers_named: Share | None
+    """Strangers with at least one photo that gets a label there."""
+    at: tuple[Point, ...]
+    """At the thresholds for FPIRS; empty without strangers."""
+    det: tuple[tuple[float, float, float], ...]
+    """(threshold, FPIR, FNIR)."""
+    conditions: tuple[Split, ...]
+    each: tuple[Split, ...]
+    """Enrolled people, the most often missed first."""
+    confusions: tuple[Confusion, ...]
+    """Pairs of enrolled people, the most frequent first."""
+    misses: tuple[Trial, ...]
+    """The worst misses."""
+    intruders: tuple[Confusion, ...]
+    """The strangers with the highest confidence."""
+    inside: Inside | None
+    """None without a model."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return every number of the page, for JSON."""
+        separate = {"system", "trials", "model", "inside"}
+        about = ("kind", "file", "threshold", "provisional", "features", "coding")
+        no_inside: dict[str, Any] = {"own_atoms": None, "alike": None, "examples": [], "part_splits": []}
+        return {
+            "schema": REPORT_SCHEMA,
+            **{name: getattr(self.system, name) for name in about},
+            "enrolled": len(self.system.labels),
+            **{part.name: _plain(getattr(self, part.name)) for part in fields(self) if part.name not in separate},
+            **(no_inside if self.inside is None else _plain(self.inside)),
+            "residuals": self.residuals,
+        }
+
+    @property
+    def residuals(self) -> list[list[float]] | None:
+        """Of each iteration of training (solver.Step); None if the model does not have them."""
+        return None if self.model is None else self.model.training.get("residuals")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Share):
+        low, high = value.interval or (None, None)
+        return {"count": value.count, "of": value.of, "share": value.value, "low": low, "high": high}
+    if is_dataclass(value):
+        plain = {part.name: _plain(getattr(value, part.name)) for part in fields(value) if part.repr}
+        return plain | ({"bound": value.bound, "shown": value.shown} if isinstance(value, Point) else {})
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def evaluate(
+    file: Path,
+    data: Path,
+    *,
+    strangers: Path | None = None,
+    model_file: Path | None = None,
+    condition: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Evaluation:
+    """Measure the model or kit in `file` on the gallery `data`.
+
+    People who are not enrolled are strangers, unless `strangers` are given: a gallery, or a folder of photos. `condition` is
+    a regular expression; its first group in the name of a photo, or the whole match, is the condition of the photo.
+    `model_file` is the model that a kit was made from: for the pictures, and to leave out training photos.
+    """
+    pattern = condition_pattern(condition)
+    system, model = open_system(file, model_file)
+
+    def read(path: Path) -> Gallery:
+        return gallery.load_like(path, size=system.size, alignment=system.alignment, progress=progress, say=say)
+
+    faces = read(data)
+    others = None if strangers is None else read(strangers)
+    trials, notes = run_trials(system, faces, others, model=model, pattern=pattern)
+    return measure(system, trials, model=model, notes=(*faces.notes, *(others.notes if others else ()), *notes))
+
+
+def measure(system: EvaluatedSystem, trials: Trials, *, model: Model | None = None, notes: tuple[str, ...] = ()) -> Evaluation:
+    """Compute all results from the trials."""
+    enrolled, rank, names = trials.enrolled, trials.rank, trials.people
+    at = points_at_fpirs(trials)
+    own = None if system.threshold is None else operating_point(trials, system.threshold)
+    named = np.zeros(len(rank), bool) if own is None else trials.confidence >= own.threshold
+    strangers = len(np.unique(names[~enrolled]))
+    return Evaluation(
+        system=system,
+        trials=trials,
+        model=model,
+        notes=notes,
+        people=len(np.unique(trials.truth[enrolled])),
+        strangers=strangers,
+        failed=Share(len(trials.not_acquired), len(trials.not_acquired) + len(rank)),
+        reasons=dict(Counter(photo.reason for photo in trials.not_acquired).most_common()),
+        unlike=int(np.sum(trials.confidence == NOT_NAMED)),
+        rank1=Share.among(rank[enrolled] == 1),
+        cmc=tuple(float(np.mean(rank[enrolled] <= r)) for r in range(1, len(trials.labels) + 1)),
+        own=own,
+        strangers_named=Share(len(np.unique(names[~enrolled & named])), strangers) if own and strangers else None,
+        at=at,
+        det=det(trials.genuine[enrolled], trials.confidence[~enrolled]),
+        conditions=by_condition(trials, own, at),
+        each=by_person(trials, own, at),
+        confusions=_confusions(trials, named),
+        misses=_misses(trials, named),
+        intruders=_intruders(trials, named),
+        inside=None if model is None else look_inside(model, trials, named),
+    )
+
+
+def _pairs(trials: Trials, chosen: Array, counted: Array, named: Array) -> list[Confusion]:
+    """Return each pair of a person and the label with the highest score, in the photos `chosen`, with the number `counted`."""
+    pairs: dict[tuple[str, str], list[int]] = {}
+    for i in np.flatnonzero(chosen):
+        pairs.setdefault((str(trials.people[i]), trials.labels[trials.nearest[i]]), []).append(int(i))
+    found = []
+    for (person, other), photos in pairs.items():
+        surest = max(photos, key=lambda i: trials.confidence[i])
+        total = np.sum((trials.people == person) & (trials.enrolled == trials.enrolled[surest]))
+        share = Share(int(counted[photos].sum()), int(total))
+        found.append(Confusion(person=person, taken_for=other, photos=share, surest=trials.trial(surest, named[surest])))
+    return sorted(found, key=lambda pair: -trials.confidence[pair.surest.index])
+
+
+def _confusions(trials: Trials, named: Array) -> tuple[Confusion, ...]:
+    """Return pairs of enrolled people, the most frequent first, then those with the highest confidence."""
+    lost = (trials.rank > 1) & (trials.nearest != trials.truth)  # in a tie, the first label is not the choice of the model
+    return tuple(sorted(_pairs(trials, lost, lost, named), key=lambda pair: -pair.photos.count)[:SHOWN])
+
+
+def _intruders(trials: Trials, named: Array) -> tuple[Confusion, ...]:
+    """Return pairs of a stranger and an enrolled person, those with the highest confidence first."""
+    return tuple(_pairs(trials, ~trials.enrolled, named, named)[:SHOWN])
+
+
+def _misses(trials: Trials, named: Array) -> tuple[Trial, ...]:
+    """Return photos with a wrong label, then photos without a label; in each, those with the lowest own score first."""
+    norm = np.linalg.norm(trials.scores, axis=1)
+    own_score = np.where(norm > 0, trials.true_score / np.where(norm > 0, norm, 1), 0)
+    missed = np.flatnonzero(trials.enrolled & ((trials.rank > 1) | ~named))
+    worst = sorted(missed, key=lambda i: (not (named[i] and trials.rank[i] > 1), own_score[i]))
+    return tuple(trials.trial(i, named[i]) for i in worst[:SHOWN])
+
+
+def rate_text(share: Share | None, digits: int = 1) -> str:
+    """Return for example: 0.9 % (7 of 780; 0.4 % to 1.8 %)."""
+    if share is None or share.interval is None:
+        return "-"
+    low, high = share.interval
+    return f"{percent(share.value, digits)} ({share.count} of {share.of}; {percent(low, digits)} to {percent(high, digits)})"
+
+
+def summary(found: Evaluation) -> str:
+    """Return the main rates as a table for the terminal."""
+    rows = [("rank-1", rate_text(found.rank1))]
+    if found.own is not None:
+        rows += [("threshold", f"{found.own.threshold:g}"), ("FNIR", rate_text(found.own.fnir))]
+        rows += [("FPIR", rate_text(found.own.fpir, 2) if found.own.fpir.of else "no strangers")]
+    for point in found.at:
+        note = "" if point.shown else f"; too few strangers, they show {percent(point.bound, 2)} at best"
+        rows.append((f"FNIR at FPIR {point.target:g}", rate_text(point.fnir) + note))
+    rows.append(("failure to acquire", rate_text(found.failed)))
+    for split in found.conditions:
+        name = split.name or "other"
+        rows += [(f"{name}: rank-1", rate_text(split.rank1))]
+        rows += [(f"{name}: FNIR", rate_text(split.fnir))] if split.fnir is not None else []
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)

@@ -1,0 +1,86 @@
+"""Pieces of the report page. All text that comes from outside passes through `text`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from edge.text import percent as plain_percent
+from edge.text import printable
+from trainer.evaluation import figures
+from trainer.evaluation.figures import Plot
+from trainer.evaluation.measures import Share
+from trainer.types import Array
+
+
+def text(value: str) -> str:
+    return escape(printable(value))
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return a percentage with a space at which no line breaks."""
+    return plain_percent(share, digits).replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def interval(share: Share, digits: int = 1) -> str:
+    if share.interval is None:
+        return "no photos"
+    low, high = (percent(end, digits) for end in share.interval)
+    return f"{low} to {high}"
+
+
+def rate(share: Share | None, digits: int = 1) -> str:
+    """Return a share with its counts and its interval below."""
+    if share is None or share.interval is None:
+        return "-"
+    low, high = (f"{100 * end:.{digits}f}" for end in share.interval)
+    return f"{percent(share.value, digits)} <small>{share.count:,}/{share.of:,}, {low} to {high}</small>"
+
+
+def section(name: str, title: str, *parts: str) -> str:
+    return f'<section id="{name}">\n<h2>{title}</h2>\n{"".join(parts)}</section>'
+
+
+def paragraph(content: str, kind: str = "") -> str:
+    return f'<p class="{kind}">{content}</p>\n' if kind else f"<p>{content}</p>\n"
+
+
+def side_by_side(*parts: str) -> str:
+    return f'<div class="pair">\n{"".join(parts)}</div>\n'
+
+
+def details(title: str, content: str) -> str:
+    return f"<details>\n<summary>{title}</summary>\n{content}</details>\n"
+
+
+def terms(pairs: Iterable[tuple[str, ...]], kind: str) -> str:
+    """Return a definition list; an entry is a term and its definitions."""
+    rows = (f"<div><dt>{term}</dt>{''.join(f'<dd>{part}</dd>' for part in parts)}</div>" for term, *parts in pairs)
+    return f'<dl class="{kind}">{"".join(rows)}</dl>\n'
+
+
+def table(heads: Iterable[str], rows: Iterable[list[str]]) -> str:
+    top = "".join(f'<th scope="col">{head}</th>' for head in heads)
+    body = "".join(
+        f'<tr><th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:]) + "</tr>\n" for row in rows
+    )
+    return f'<div class="scroll"><table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>\n'
+
+
+def cards(items: Iterable[str], kind: str = "") -> str:
+    return f'<ul class="cards {kind}">{"".join(f"<li>{item}</li>" for item in items)}</ul>\n'
+
+
+def figure(name: str, content: str, caption: str) -> str:
+    return f'<figure id="{name}">\n{content}<figcaption>{caption}</figcaption>\n</figure>\n'
+
+
+def plot(name: str, drawn: Plot, caption: str, kind: str = "curve") -> str:
+    names = "".join(f'<li><i style="background:{colour}"></i>{text(name)}</li>' for name, colour in drawn.legend)
+    legend = f'<ul class="legend">{names}</ul>' if names else ""
+    image = f'<img src="{drawn.uri}" alt="{escape(caption)}" />'
+    return figure(name, f'<div class="plot {kind}">{image}{legend}</div>\n', caption)
+
+
+def image(values: Array, alt: str, colours: str = "gray", low: float = 0, high: float = 255) -> str:
+    return f'<img class="face" src="{figures.pixels(values, colours, low, high)}" alt="{text(alt)}" />'

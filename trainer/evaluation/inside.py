@@ -1,0 +1,174 @@
+"""What is inside a model: its codes of the test faces, faces split into DZ and E, and the votes of the parts of a face."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edge.vision.preprocess import DIRECTIONS
+from trainer.evaluation.measures import Share
+from trainer.evaluation.trials import Trial, Trials
+from trainer.features.parts import unit_scores
+from trainer.features.spec import Spec
+from trainer.model import Model
+from trainer.types import Array
+
+TINY = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartSplit:
+    """How often each part of a face names the right person alone, in one condition."""
+
+    name: str
+    parts: tuple[Share, ...]
+    """Row by row."""
+    whole: Share
+    """The whole face alone."""
+    together: Share
+
+
+@dataclass(frozen=True)
+class Vote:
+    """The vote of one part of a face."""
+
+    right: bool
+    """Whether it names the right person."""
+    confidence: float
+    """Its weight among the other votes."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Example:
+    """A face x = Dz + e."""
+
+    photo: Trial
+    taken_off: float
+    """Sum of |e| over sum of |x|, in the images below."""
+    x: Array = field(repr=False)
+    """(h, w)."""
+    recovered: Array = field(repr=False)
+    """(h, w): Dz."""
+    parts: tuple[Vote, ...]
+    """Row by row; empty if the model has no parts."""
+    whole: Vote
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Inside:
+    """What the pictures of a model show. Fields with repr=False are not in the JSON file."""
+
+    codes: Array = field(repr=False)
+    """Z (m, n) of the photos of enrolled people."""
+    own_atoms: float
+    """The median share of a code, sum of |z|, on the atoms that began as photos of the same person."""
+    alike: tuple[float, float] | None
+    """Mean cosine between two codes of one person, and between codes of two people."""
+    examples: tuple[Example, ...]
+    """Faces to show as DZ and E."""
+    part_splits: tuple[PartSplit, ...]
+    """By condition; empty if the model has no parts."""
+
+
+def look_inside(model: Model, trials: Trials, named: Array) -> Inside:
+    enrolled, truth = np.flatnonzero(trials.enrolled), trials.truth[trials.enrolled]
+    X = model.spec.vectors(trials.crops[enrolled]).T
+    codes = model.coder.code(X)
+    size = np.abs(codes)
+    share = np.where(model.atom_people[:, None] == truth, size, 0).sum(axis=0) / np.maximum(size.sum(axis=0), TINY)
+    cosines = code_similarity(codes, truth)
+    same, other = np.diag(cosines)[~np.isnan(np.diag(cosines))], cosines[~np.eye(len(cosines), dtype=bool)]
+    votes = [unit_scores(scores) for scores in model.part_scores(trials.crops[enrolled])]
+    right = np.stack([vote.argmax(axis=0) == truth for vote in votes])
+    confidence = np.stack([vote.max(axis=0) for vote in votes])
+    x, recovered = as_images(X, model.spec), as_images(model.D @ codes, model.spec)
+    examples: tuple[Example, ...] = ()
+    if x is not None and recovered is not None:
+        examples = _examples(trials, enrolled, x, recovered, right, confidence, named)
+    return Inside(
+        codes=codes,
+        own_atoms=float(np.median(share)),
+        alike=(float(same.mean()), float(other.mean())) if len(same) and len(other) else None,
+        examples=examples,
+        part_splits=_part_splits(trials, enrolled, right),
+    )
+
+
+def code_similarity(codes: Array, truth: Array) -> Array:
+    """Return (P, P), the mean cosine between the codes of each two people, minus the mean code; NaN for a single code."""
+    unit = codes / np.maximum(np.linalg.norm(codes, axis=0), TINY)
+    unit = unit - unit.mean(axis=1, keepdims=True)
+    unit = (unit / np.maximum(np.linalg.norm(unit, axis=0), TINY)).astype(np.float64)
+    people, counts = np.unique(truth, return_counts=True)
+    sums = np.stack([unit[:, truth == person].sum(axis=1) for person in people])
+    itself = np.array([(unit[:, truth == person] ** 2).sum() for person in people])
+    pairs = np.outer(counts, counts) - np.diag(counts)  # a code is not compared with itself
+    return np.where(pairs > 0, (sums @ sums.T - np.diag(itself)) / np.maximum(pairs, 1), np.nan)
+
+
+def as_images(vectors: Array, spec: Spec) -> Array | None:
+    """Return feature vectors (d, N) as images (N, h, w): their pixels, or for `gradient` the strength of the slope.
+
+    None if the vectors are those of a network alone.
+    """
+    own = spec.own
+    if own is None:
+        return None
+    vectors = vectors[spec.length - own.length :]
+    cell = own.gradient_cell if own.kind == "gradient" else own.cell
+    h, w = own.height // cell, own.width // cell
+    if own.kind == "gradient":
+        return vectors.T.reshape(-1, DIRECTIONS, h, w).sum(axis=1)
+    return vectors[: h * w].T.reshape(-1, h, w)
+
+
+def _part_splits(trials: Trials, enrolled: Array, right: Array) -> tuple[PartSplit, ...]:
+    """`right` (1 + P, n) says whether the whole face and each part name the right person."""
+    if len(right) == 1:
+        return ()
+    conditions = trials.conditions[enrolled]
+    chosen = {name: conditions == name for name in trials.condition_names} or {"": np.ones(len(enrolled), bool)}
+    return tuple(
+        PartSplit(
+            name=name,
+            parts=tuple(Share.among(part[photos]) for part in right[1:]),
+            whole=Share.among(right[0, photos]),
+            together=Share.among(trials.rank[enrolled[photos]] == 1),
+        )
+        for name, photos in chosen.items()
+        if photos.any()
+    )
+
+
+def _examples(
+    trials: Trials, enrolled: Array, x: Array, recovered: Array, right: Array, confidence: Array, named: Array
+) -> tuple[Example, ...]:
+    """Return recognised faces of up to four conditions, chosen by how much is taken off: the median and the 90 % quantile.
+
+    With parts, also the face with the most wrong parts. `right` and `confidence` (1 + P, n): the whole face and each part.
+    """
+    taken_off = np.abs(x - recovered).sum(axis=(1, 2)) / np.maximum(np.abs(x).sum(axis=(1, 2)), TINY)
+    quantiles = (0.5, 0.9) if trials.condition_names else (0.1, 0.5, 0.9, 1.0)
+    found: dict[int, Example] = {}
+    for condition in trials.condition_names[:4] or ("",):
+        photos = np.flatnonzero((trials.conditions[enrolled] == condition) & (trials.rank[enrolled] == 1))
+        photos = photos[np.argsort(taken_off[photos], kind="stable")]
+        if not len(photos):
+            continue
+        shown = [int(photos[round(quantile * (len(photos) - 1))]) for quantile in quantiles]
+        if len(right) > 1:
+            shown.append(int(photos[right[1:, photos].sum(axis=0).argmin()]))
+        for i in shown:
+            whole, *parts = (
+                Vote(bool(agrees), float(weight)) for agrees, weight in zip(right[:, i], confidence[:, i], strict=True)
+            )
+            found[i] = Example(
+                photo=trials.trial(enrolled[i], named[enrolled[i]]),
+                taken_off=float(taken_off[i]),
+                x=x[i],
+                recovered=recovered[i],
+                parts=tuple(parts),
+                whole=whole,
+            )
+    return tuple(found.values())
