@@ -56,10 +56,10 @@ def bench(
     threads: Annotated[int, options.THREADS] = 1,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Measure the time of each stage on frames of a camera or recording, and the time to start."""
+    """Measure the time of each stage on frames of a camera or recording."""
     recognizer = options.load_recognizer(kit, public_key, threads=threads, min_face=min_face)
     with open_camera(camera) as source, console.progress("frames") as line:
-        measured = benches.measure(recognizer, source, frames=frames, kit=paths.find_kit(kit), report=line.count)
+        measured = benches.measure(recognizer, source, frames=frames, report=line.count)
     if as_json:
         console.print_json(measured.facts())
     else:

@@ -1,17 +1,14 @@
-"""Measure how long each stage of a frame takes on this device, and how long a start takes.
+"""Measure how long each stage of a frame takes on this device.
 
 The stages are timed inside the terminal's own loop, so their ratios hold on a busy machine too. The first frame warms up.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,36 +16,17 @@ from numpy.typing import NDArray
 
 from edge import stages
 from edge.camera.base import Camera, Frame
-from edge.doctor.child_process import run_python
 from edge.errors import CameraError
 from edge.terminal.loop import Terminal
 from edge.vision.recognize import Recognizer
 
 WARM_UP = 5
 WAIT_SECONDS = 5.0
-STARTS, START_SECONDS = 3, 60.0
 READ = "read"
 STAGES = (READ, *stages.STAGES)
 """What is timed: to read a frame of a recording, and the stages of the terminal."""
-GOALS = {"recognition_share": 0.05, "whole_to_detector": 1.3, "start_seconds": 0.5, "peak_mb": 120.0}
-"""Upper limits; the last two are for a workstation."""
-# VmHWM is the memory of this process alone; getrusage may include its parent.
-START = """
-import json, sys, time
-began = time.perf_counter()
-from edge import Recognizer
-imported = time.perf_counter()
-Recognizer.load(sys.argv[1]).detector
-loaded = time.perf_counter()
-with open("/proc/self/status") as status:
-    peak = next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
-print(json.dumps({
-    "import_seconds": imported - began,
-    "load_seconds": loaded - imported,
-    "peak_mb": peak,
-    "unwanted": sorted({"onnx", "scipy", "sklearn"} & set(sys.modules)),
-}))
-"""
+GOALS = {"recognition_share": 0.05, "whole_to_detector": 1.3}
+"""Upper limits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,22 +43,8 @@ class Times:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
-    """Cost of starting a process until it is ready for the first frame: medians of several starts."""
-
-    import_seconds: float
-    """Time of `from edge import Recognizer`."""
-    load_seconds: float
-    """Time to read and check the kit, and to build its detector and recogniser."""
-    peak_mb: float
-    """Peak memory."""
-    unwanted: tuple[str, ...]
-    """Loaded packages that a device does not need."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of a measurement."""
+    """The result of a measurement. Shares and ratios are about the `recognised` frames; None if there are none."""
 
     camera: str
     width: int
@@ -89,21 +53,18 @@ class Report:
     """People in the kit."""
     frames: int
     with_face: int
-    """Frames with a face."""
     recognised: int
-    """Frames with a face that is good enough for recognition. Shares and ratios are about these."""
+    """Frames with a face that is good enough for recognition."""
     stages_ms: dict[str, Times]
     """Milliseconds by stage, for the stages that ran."""
     frames_per_second: float
     """Frames that the device could process if it did nothing else."""
     recognition_share: Times | None
-    """Recognition time as a share of the whole frame; None if no face was recognised."""
+    """Recognition time as a share of the whole frame."""
     after_detection_share: Times | None
     """Time of all stages after the detector, as a share of the whole frame."""
     whole_to_detector: Times | None
     """p50: median of whole time over detector time; p95: ratio of the two 95th percentiles."""
-    start: Start | None
-    """None if no process could be started."""
 
     def facts(self) -> dict[str, Any]:
         """Return the report for JSON."""
@@ -129,11 +90,10 @@ def measure(
     camera: Camera,
     *,
     frames: int = 200,
-    kit: str | Path | None = None,
     report: Callable[[int, int], None] = lambda done, total: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Report:
-    """Time the stages on up to `frames` frames of the camera; with a `kit` file also the start.
+    """Time the stages on up to `frames` frames of the camera.
 
     With time.thread_time as the `clock`, one thread gives the same numbers on a busy machine as on an idle one.
     """
@@ -158,6 +118,7 @@ def measure(
     seconds = {stage: [timed[stage] for timed in stopwatch.frames if stage in timed] for stage in stages.STAGES}
     stages_ms = {stage: Times.of(values, 1000) for stage, values in ({READ: reads} | seconds).items() if values}
     recognised = [timed for timed in stopwatch.frames if stages.RECOGNISE in timed]
+    detect, align, recognise, decide, whole = (np.array([timed[stage] for timed in recognised]) for stage in stages.STAGES)
     return Report(
         camera=camera.name,
         width=width,
@@ -168,20 +129,12 @@ def measure(
         recognised=len(recognised),
         stages_ms=stages_ms,
         frames_per_second=1000 / stages_ms[stages.WHOLE].p50,
-        start=None if kit is None else measure_start(kit),
-        **_ratios(recognised),
+        recognition_share=Times.of(recognise / whole) if recognised else None,
+        after_detection_share=Times.of((align + recognise + decide) / whole) if recognised else None,
+        whole_to_detector=(
+            Times(p50=Times.of(whole / detect).p50, p95=Times.of(whole).p95 / Times.of(detect).p95) if recognised else None
+        ),
     )
-
-
-def _ratios(recognised: list[dict[str, float]]) -> dict[str, Times | None]:
-    if not recognised:
-        return dict.fromkeys(("recognition_share", "after_detection_share", "whole_to_detector"))
-    detect, align, recognise, decide, whole = (np.array([timed[stage] for timed in recognised]) for stage in stages.STAGES)
-    return {
-        "recognition_share": Times.of(recognise / whole),
-        "after_detection_share": Times.of((align + recognise + decide) / whole),
-        "whole_to_detector": Times(p50=Times.of(whole / detect).p50, p95=Times.of(whole).p95 / Times.of(detect).p95),
-    }
 
 
 def _next_frame(camera: Camera) -> Frame | None:
@@ -193,46 +146,23 @@ def _next_frame(camera: Camera) -> Frame | None:
     return None
 
 
-def measure_start(kit: str | Path) -> Start | None:
-    """Measure time and memory of new processes that load the kit."""
-    runs = []
-    for _ in range(STARTS):
-        try:
-            done = run_python(START, kit, seconds=START_SECONDS)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        if done.returncode != 0:
-            return None
-        runs.append(json.loads(done.stdout))
-    medians = {name: float(np.median([run[name] for run in runs])) for name in ("import_seconds", "load_seconds", "peak_mb")}
-    return Start(**medians, unwanted=tuple(sorted({name for run in runs for name in run["unwanted"]})))
-
-
 def table(report: Report) -> str:
     """Return the report as text, with the goals."""
     lines = [
         f"{report.camera}: {report.frames} frames of {report.width}x{report.height}, {report.with_face} with a face, "
         f"{report.recognised} with a face good enough for recognition; {report.people} people in the kit",
         "",
-        f"{'':42}{'p50':>9}{'p95':>9}",
+        f"{'':32}{'p50':>9}{'p95':>9}",
     ]
-    lines += [f"{stage + ', ms':42}{times.p50:9.2f}{times.p95:9.2f}" for stage, times in report.stages_ms.items()]
-    lines += [f"{'frames per second, at most':42}{report.frames_per_second:9.1f}", ""]
+    lines += [f"{stage + ', ms':32}{times.p50:9.2f}{times.p95:9.2f}" for stage, times in report.stages_ms.items()]
+    lines += [f"{'frames per second, at most':32}{report.frames_per_second:9.1f}"]
     if report.recognition_share is None:
         lines.append("No face was good enough for recognition, so its share of the time is unknown.")
     for name, ratio, form, goal in (
-        ("recognition / whole", report.recognition_share, ".1%", f"{GOALS['recognition_share']:.0%}"),
+        ("recognition / whole", report.recognition_share, ".1%", f"   goal: at most {GOALS['recognition_share']:.0%}"),
         ("all after the detector / whole", report.after_detection_share, ".1%", ""),
-        ("whole / detector", report.whole_to_detector, ".2f", f"{GOALS['whole_to_detector']:g}"),
+        ("whole / detector", report.whole_to_detector, ".2f", f"   goal: at most {GOALS['whole_to_detector']:g}"),
     ):
         if ratio is not None:
-            lines.append(f"{name:42}{ratio.p50:>9{form}}{ratio.p95:>9{form}}{f'   goal: at most {goal}' if goal else ''}")
-    if (start := report.start) is not None:
-        seconds = start.import_seconds + start.load_seconds
-        lines += [
-            f"{'start, s: import + kit':42}{seconds:9.2f}   ({start.import_seconds:.2f} + {start.load_seconds:.2f})"
-            f"   goal on a workstation: at most {GOALS['start_seconds']:g}",
-            f"{'memory after the start, MB':42}{start.peak_mb:9.0f}   goal on a workstation: at most {GOALS['peak_mb']:g}",
-            f"{'packages it should not load':42}{', '.join(start.unwanted) or 'none':>9}",
-        ]
+            lines.append(f"{name:32}{ratio.p50:>9{form}}{ratio.p95:>9{form}}{goal}")
     return "\n".join(lines)

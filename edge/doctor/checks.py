@@ -17,9 +17,9 @@ from typing import Any
 
 from edge.doctor import device as hardware
 from edge.doctor import software
-from edge.doctor.child_process import describe_exit, run_python
 from edge.doctor.device import Device
 from edge.doctor.report import Check
+from edge.doctor.software import describe_exit, run_python
 from edge.errors import EdgeError
 
 CHECK_SECONDS, CAMERA_SECONDS = 90.0, 2.0

@@ -15,7 +15,7 @@ import pytest
 from edge import stages
 from edge.camera.open import open_camera
 from edge.doctor import bench
-from edge.doctor.bench import Report, Start, Times
+from edge.doctor.bench import Report, Times
 from edge.vision.recognize import Recognizer
 from tests.fixtures import kits as doors
 from tests.fixtures import portraits
@@ -76,21 +76,9 @@ def test_durations_come_from_the_clock(kit: Path, visit: Path) -> None:
     assert report.whole_to_detector == Times(p50=9, p95=9)
 
 
-@pytest.mark.slow
-def test_start_is_measured_in_new_processes(kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "STARTS", 1)
-    start = bench.measure_start(kit)
-    assert start is not None
-    assert min(start.import_seconds, start.load_seconds, start.peak_mb) > 0
-    assert start.unwanted == ()
-    (tmp_path / "bad.kit").write_bytes(b"PK")
-    assert bench.measure_start(tmp_path / "bad.kit") is None
-
-
 def test_command_prints_json(
     kit: Path, visit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "measure_start", lambda kit: None)
     assert run_edge(monkeypatch, "bench", kit, "--camera", visit, "--frames", 2, "--json") == 0
     out, err = capsys.readouterr()
     (line,) = out.splitlines()
@@ -103,7 +91,6 @@ def test_command_prints_json(
 def test_recording_without_faces_times_the_detector(
     kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "measure_start", lambda kit: None)
     empty = record(tmp_path / "empty", [np.full((240, 320, 3), grey, np.uint8) for grey in (60, 90, 120)])
     assert run_edge(monkeypatch, "bench", kit, "--camera", empty) == 0
     out = capsys.readouterr().out
@@ -128,10 +115,9 @@ def test_table_shows_the_goals() -> None:
         recognition_share=times,
         after_detection_share=times,
         whole_to_detector=times,
-        start=Start(import_seconds=0.1, load_seconds=0.2, peak_mb=90.0, unwanted=()),
     )
     shown = bench.table(report)
-    for goal in ("at most 5%", "at most 1.3", "at most 0.5", "at most 120"):
+    for goal in ("at most 5%", "at most 1.3"):
         assert goal in shown
 
 

@@ -17,7 +17,6 @@ from packaging.requirements import Requirement
 import edge
 from edge import paths
 from edge.doctor import checks, report, software
-from edge.doctor.child_process import run_python
 from edge.doctor.report import Check
 from edge.kit import format as kits
 from edge.kit.manifest import Manifest
@@ -120,7 +119,7 @@ def test_child_process_imports_this_package_and_nothing_from_the_current_folder(
 ) -> None:
     (tmp_path / "edge.py").write_text("raise SystemExit(9)\n")
     monkeypatch.chdir(tmp_path)
-    done = run_python("import sys, edge; print(edge.__file__, sys.argv[1])", "word", seconds=60)
+    done = software.run_python("import sys, edge; print(edge.__file__, sys.argv[1])", "word", seconds=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [edge.__file__, "word"]
 
