@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -171,13 +172,9 @@ def _open_v4l2(path: str) -> Source:
 
 def _open_ffmpeg(url: str) -> Source:
     os.environ.setdefault("OPENCV_FFMPEG_CAPTURE_OPTIONS", "rtsp_transport;tcp")  # UDP loses parts of images
-    limits = [
-        cv2.CAP_PROP_OPEN_TIMEOUT_MSEC,
-        int(OPEN_SECONDS * 1000),
-        cv2.CAP_PROP_READ_TIMEOUT_MSEC,
-        int(READ_SECONDS * 1000),
-    ]
-    capture = _video_capture(url, cv2.CAP_FFMPEG, limits)
+    open_limit = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, int(OPEN_SECONDS * 1000)]
+    read_limit = [cv2.CAP_PROP_READ_TIMEOUT_MSEC, int(READ_SECONDS * 1000)]
+    capture = _video_capture(url, cv2.CAP_FFMPEG, open_limit + read_limit)
     if not capture.isOpened():
         raise CameraError(
             f"No video at {display_name(url)}.", "Check the address and the password, and that the camera is on."
@@ -232,14 +229,10 @@ def recorded_images(path: Path, images_per_second: float) -> Iterator[tuple[NDAr
 
 def _images(paths: list[Path], images_per_second: float) -> Iterator[tuple[NDArray[Any] | None, float]]:
     for i, path in enumerate(paths):
-        yield _image(path), i / images_per_second
-
-
-def _image(path: Path) -> NDArray[Any] | None:
-    try:
-        return read_colour(path)
-    except GalleryError:
-        return None
+        image = None
+        with contextlib.suppress(GalleryError):
+            image = read_colour(path)
+        yield image, i / images_per_second
 
 
 def _video(path: Path) -> Iterator[tuple[NDArray[Any] | None, float]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,20 +25,10 @@ from numpy.typing import NDArray
 from edge.camera.base import Camera, Frame
 from edge.errors import AlreadyEnrolledError, ParameterError
 from edge.text import printable, same_spelling
+from edge.vision import quality as face_quality
 from edge.vision.detect import Face, FaceDetector, photo_min_face
 from edge.vision.preprocess import SIZE, FeatureSpec, align, features
-from edge.vision.quality import (
-    BLURRED,
-    CUT_OFF,
-    LOW_CONTRAST,
-    TOO_BRIGHT,
-    TOO_DARK,
-    TOO_SMALL,
-    TURNED_AWAY,
-    Quality,
-    QualityLimits,
-    assess,
-)
+from edge.vision.quality import Quality, QualityLimits, assess
 
 WAIT_SECONDS = 0.25  # for a frame, before the time is checked again
 MARGIN = 2.0  # sides of a photo, in sides of the face's box
@@ -51,13 +41,13 @@ ADVICE = {
     "no frame": "No image from the camera.",
     "no face": "No face found: look at the camera.",
     "several faces": "One person at a time, please.",
-    CUT_OFF: "Move to the middle of the image.",
-    TOO_SMALL: "Come closer.",
-    TURNED_AWAY: "Turn your head a little less.",
-    TOO_DARK: "More light on the face, please.",
-    TOO_BRIGHT: "Less light on the face, please.",
-    LOW_CONTRAST: "The image is too pale: clean the lens, or change the light.",
-    BLURRED: "Hold still.",
+    face_quality.CUT_OFF: "Move to the middle of the image.",
+    face_quality.TOO_SMALL: "Come closer.",
+    face_quality.TURNED_AWAY: "Turn your head a little less.",
+    face_quality.TOO_DARK: "More light on the face, please.",
+    face_quality.TOO_BRIGHT: "Less light on the face, please.",
+    face_quality.LOW_CONTRAST: "The image is too pale: clean the lens, or change the light.",
+    face_quality.BLURRED: "Hold still.",
     "unclear": "Hold still, with the whole face visible.",
     "duplicate": "This looks like an earlier photo: move your head a little.",
 }
@@ -163,17 +153,17 @@ def capture(
     *,
     name: str = "",
     identify: Identify | None = None,
-    own_photos: NDArray[np.float32] | None = None,
+    own_photos: Sequence[NDArray[np.float32]] = (),
     other_people: Mapping[str, NDArray[np.float32]] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Captured:
     """Take photos until there are enough, or the recording ends, or the time is over.
 
     In front of a live camera the person is guided from pose to pose. From a recording, the first photos that differ are taken.
-    `own_photos` are the features (n, d) of photos that `name` has already, `other_people` those of other people by label.
+    `own_photos` are the features of photos that `name` has already, `other_people` those of other people (n, d) by label.
     """
     session = _Session(
-        detector, settings or CaptureSettings(), name, identify, own_photos, other_people or {}, say, guided=camera.live
+        detector, settings or CaptureSettings(), name, identify, list(own_photos), other_people or {}, say, camera.live
     )
     session.request_photo(camera.now())
     while not session.done and not camera.ended:
@@ -190,32 +180,31 @@ def capture(
     )
 
 
+@dataclass
 class _Session:
     """The state of a capture session. All times are capture times of frames."""
 
-    def __init__(
-        self,
-        detector: FaceDetector,
-        settings: CaptureSettings,
-        name: str,
-        identify: Identify | None,
-        own_photos: NDArray[np.float32] | None,
-        other_people: Mapping[str, NDArray[np.float32]],
-        say: Callable[[str], None],
-        *,
-        guided: bool,
-    ) -> None:
-        self.detector, self.settings, self.name, self.identify = detector, settings, name, identify
-        self.other_people, self.say, self.guided = other_people, say, guided
-        self.own_photos = [] if own_photos is None else list(own_photos)
-        self.photos: list[Photo] = []
-        self.rejected: Counter[str] = Counter()
-        self.votes: Counter[str] = Counter()
-        self.frames = self.voted = self.requested = 0
-        self.straight = (0.0, 0.0)
-        self.requested_at = self.voted_at = -math.inf
-        self.spare: Photo | None = None  # good and new, but not in the requested pose
-        self.advised_at, self.recently_rejected = -math.inf, Counter[str]()
+    detector: FaceDetector
+    settings: CaptureSettings
+    name: str
+    identify: Identify | None
+    own_photos: list[NDArray[np.float32]]
+    other_people: Mapping[str, NDArray[np.float32]]
+    say: Callable[[str], None]
+    guided: bool
+    photos: list[Photo] = field(default_factory=list)
+    rejected: Counter[str] = field(default_factory=Counter)
+    recently_rejected: Counter[str] = field(default_factory=Counter)
+    votes: Counter[str] = field(default_factory=Counter)
+    frames: int = 0
+    voted: int = 0
+    requested: int = 0
+    straight: tuple[float, float] = (0.0, 0.0)
+    requested_at: float = -math.inf
+    advised_at: float = -math.inf
+    voted_at: float = -math.inf
+    spare: Photo | None = None
+    """Good and new, but not in the requested pose."""
 
     @property
     def done(self) -> bool:

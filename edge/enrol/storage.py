@@ -169,8 +169,8 @@ def choose_detector(file: Path | None, kit: Kit | None, *, min_face: int = MIN_F
 
 def _read_features(
     output: Path, name: str, detector: FaceDetector, *, with_others: bool
-) -> tuple[NDArray[np.float32], dict[str, NDArray[np.float32]]]:
-    """Return the features (n, d) of the photos that `name` has, and those of other people by label."""
+) -> tuple[list[NDArray[np.float32]], dict[str, NDArray[np.float32]]]:
+    """Return the features of the photos that `name` has, and those of other people (n, d) by label."""
     rows: dict[str, list[NDArray[np.float32]]] = {}
     for folder in _list_folder(output) if output.is_dir() else []:
         person = same_spelling(folder.name)
@@ -180,7 +180,7 @@ def _read_features(
             if file.suffix.lower() in SUFFIXES and not file.name.startswith("."):
                 rows.setdefault(person, []).extend(_photo_features(file, detector))
     stacked = {person: np.array(some, np.float32).reshape(-1, SIMILARITY.length) for person, some in rows.items()}
-    return stacked.pop(name, np.zeros((0, SIMILARITY.length), np.float32)), stacked
+    return list(stacked.pop(name, ())), stacked
 
 
 def _list_folder(folder: Path) -> list[Path]:

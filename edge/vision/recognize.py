@@ -27,23 +27,24 @@ OUTPUTS = ("scores", "label", "confidence", "margin", "code_norm", "residual")
 RECOGNISED, LOW_CONFIDENCE, HIGH_RESIDUAL = "recognised", "low confidence", "high residual"
 BLANK_IMAGE, INVALID_OUTPUT = "blank image", "invalid output"
 
+
 @dataclass(frozen=True, kw_only=True)
 class Recognition:
     """The result for one face."""
 
-    label: str | None
+    label: str | None = None
     """The person, or None if a threshold is not met."""
-    nearest: str
+    nearest: str = ""
     """The person with the highest score, even if a threshold is not met. For evaluation, never for a decision."""
-    confidence: float
+    confidence: float = 0.0
     """Top score over the norm of all scores, at most 1."""
     threshold: float
     """The confidence that a label needs."""
-    margin: float
+    margin: float = 0.0
     """Lead of the top score over the second score, over the norm of all scores."""
-    residual: float
+    residual: float = 0.0
     """The part of the face that the dictionary cannot represent."""
-    code_norm: float
+    code_norm: float = 0.0
     """Norm of the face's code."""
     reason: str
     """recognised, low confidence, high residual (not like the training faces), blank image or invalid output (not a number).
@@ -119,10 +120,11 @@ class Recognizer:
             crops = [self.crop(grey, face) for face in faces]
             qualities = [assess(grey, face, self.limits, crop) for face, crop in zip(faces, crops, strict=True)]
         good = [crop for crop, quality in zip(crops, qualities, strict=True) if quality.reason is None]
+        threshold = self.kit.manifest.thresholds.confidence
         recognized = iter(self.recognize_crops(np.stack(good)) if good else [])
         return [
             replace(
-                next(recognized) if quality.reason is None else self._not_recognized(quality.reason),
+                next(recognized) if quality.reason is None else Recognition(threshold=threshold, reason=quality.reason),
                 box_xyxy=face.box_xyxy,
                 landmarks=face.landmarks,
                 quality=quality,
@@ -174,18 +176,6 @@ class Recognizer:
             code_norm=float(outputs["code_norm"]),
             reason=reason,
             scores=None if reason == INVALID_OUTPUT else tuple((scores / score_norm(scores)).tolist()),
-        )
-
-    def _not_recognized(self, reason: str) -> Recognition:
-        return Recognition(
-            label=None,
-            nearest="",
-            confidence=0.0,
-            threshold=self.kit.manifest.thresholds.confidence,
-            margin=0.0,
-            residual=0.0,
-            code_norm=0.0,
-            reason=reason,
         )
 
 

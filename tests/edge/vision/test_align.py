@@ -1,4 +1,4 @@
-"""The canonical crop shows every face in the same place, however it stood in the frame."""
+"""Aligned crops show every face in the same position and size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edge.vision.preprocess import LANDMARKS, SIZE, align, crop_to_frame, resize
 
 
 def template(size: tuple[int, int] = SIZE) -> np.ndarray:
-    """Where the landmarks lie in a crop."""
+    """The landmarks in a crop."""
     return LANDMARKS * size[0] + (size[1] / 2, 0)
 
 
@@ -31,17 +31,17 @@ def moved(points: np.ndarray, degrees: float, scale: float, x: float, y: float) 
 
 
 @pytest.mark.parametrize("size", [SIZE, (112, 92), (24, 40)])
-def test_a_face_that_is_in_place_stays_as_it_is(size: tuple[int, int]) -> None:
+def test_aligned_face_is_not_changed(size: tuple[int, int]) -> None:
     picture = scene(*size)
     np.testing.assert_array_equal(align(picture, template(size), size), picture)
 
 
-def test_a_face_elsewhere_is_cut_out() -> None:
+def test_shifted_face_is_cut_out() -> None:
     frame = scene()
     np.testing.assert_array_equal(align(frame, template() + np.array([100, 50]), SIZE), frame[50:130, 100:164])
 
 
-def test_twice_the_size_is_a_smaller_picture() -> None:
+def test_large_face_is_scaled_down() -> None:
     frame = scene()
     crop = align(frame, 2 * template() + (60, 40), SIZE)
     np.testing.assert_allclose(crop, resize_crop(frame[40:200, 60:188], SIZE), atol=4)
@@ -49,7 +49,7 @@ def test_twice_the_size_is_a_smaller_picture() -> None:
 
 @settings(max_examples=60)
 @given(st.floats(-180, 180), st.floats(0.2, 5), st.floats(-500, 500), st.floats(-500, 500), st.sampled_from([SIZE, (30, 60)]))
-def test_the_similarity_is_found(degrees: float, scale: float, x: float, y: float, size: tuple[int, int]) -> None:
+def test_similarity_transform_is_exact(degrees: float, scale: float, x: float, y: float, size: tuple[int, int]) -> None:
     points = moved(template(size), degrees, scale, x, y)
     to_frame = crop_to_frame(points, size)
     np.testing.assert_allclose(template(size) @ to_frame[:, :2].T + to_frame[:, 2], points, atol=1e-6)
@@ -58,12 +58,12 @@ def test_the_similarity_is_found(degrees: float, scale: float, x: float, y: floa
 
 @settings(max_examples=40)
 @given(st.integers(0, 10**6))
-def test_it_is_the_nearest_similarity(seed: int) -> None:
-    """Least squares: no small step of the four numbers comes nearer to the landmarks."""
+def test_similarity_transform_is_the_least_squares_solution(seed: int) -> None:
+    """No small change of the four numbers comes closer to the landmarks."""
     rng = np.random.default_rng(seed)
     points = moved(template(), 12, 1.7, 40, 60) + rng.normal(0, 4, (5, 2))
 
-    def miss(to_frame: np.ndarray) -> float:
+    def error(to_frame: np.ndarray) -> float:
         return float(np.sum((template() @ to_frame[:, :2].T + to_frame[:, 2] - points) ** 2))
 
     best = crop_to_frame(points, SIZE)
@@ -71,16 +71,16 @@ def test_it_is_the_nearest_similarity(seed: int) -> None:
     grow = np.array([[1.0, 0, 0], [0, 1, 0]])
     for step in (turn, grow, np.eye(2, 3, 2), np.roll(np.eye(2, 3, 2), 1, axis=0)):
         for sign in (-1e-3, 1e-3):
-            assert miss(best + sign * step) >= miss(best)
+            assert error(best + sign * step) >= error(best)
 
 
 @pytest.mark.parametrize(("degrees", "scale"), [(0, 1.0), (25, 1.0), (-40, 1.6), (10, 3.0), (90, 1.3)])
-def test_a_turned_and_enlarged_face_gives_the_same_crop(degrees: float, scale: float) -> None:
+def test_rotated_and_scaled_face_gives_the_same_crop(degrees: float, scale: float) -> None:
     crop = scene(*SIZE, seed=3)
     a = scale * np.exp(1j * np.radians(degrees))
     middle = np.array([300, 300]) - moved(np.array([[SIZE[1] / 2, SIZE[0] / 2]]), degrees, scale, 0, 0)[0]
     forward = np.array([[a.real, -a.imag, middle[0]], [a.imag, a.real, middle[1]]])
-    forward[:, 2] += forward[:, :2] @ (0.5, 0.5) - 0.5  # warpAffine counts from the middle of a pixel
+    forward[:, 2] += forward[:, :2] @ (0.5, 0.5) - 0.5  # warpAffine counts from pixel centres
     frame: Any = cv2.warpAffine(crop, forward, (600, 600), borderMode=cv2.BORDER_REPLICATE)
     found = align(frame, moved(template(), degrees, scale, *middle), SIZE)
     difference = np.abs(found.astype(int) - crop)[4:-4, 4:-4]
@@ -88,8 +88,7 @@ def test_a_turned_and_enlarged_face_gives_the_same_crop(degrees: float, scale: f
     assert difference.max() < 20
 
 
-def test_only_the_neighbourhood_of_the_face_is_worked_on() -> None:
-    """What lies far away changes nothing: neither does it matter, nor does it take time."""
+def test_distant_pixels_do_not_matter() -> None:
     frame = scene(600, 800)
     points = moved(template(), 10, 2.5, 200, 150)
     other = frame.copy()
@@ -99,7 +98,7 @@ def test_only_the_neighbourhood_of_the_face_is_worked_on() -> None:
 
 
 @pytest.mark.parametrize("at", [(-1000, 0), (0, 5000), (-60, -60), (310, 230)])
-def test_a_face_outside_the_frame_is_no_crash(at: tuple[int, int]) -> None:
+def test_face_outside_the_frame_gives_a_crop(at: tuple[int, int]) -> None:
     crop = align(scene(), template() + at, SIZE)
     assert crop.shape == SIZE
     assert crop.dtype == np.uint8

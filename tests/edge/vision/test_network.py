@@ -1,4 +1,4 @@
-"""SFace itself, in front of the dictionary: from photographs to a kit to the faces in a frame."""
+"""SFace in front of the dictionary: from photos to a kit to the faces in a frame."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ from trainer.features.spec import parse_network
 from trainer.model import Model
 from trainer.training import fit
 
+pytestmark = pytest.mark.slow
+
 SIZE = (SIDE, SIDE)
 
 
@@ -48,7 +50,7 @@ def sface() -> Network:
 
 @cache
 def model() -> Model:
-    """Of photographs of eight people, with the threshold that was measured on strangers."""
+    """Trained on photos of eight people, with a threshold measured on strangers."""
     find_orl()
     with tempfile.TemporaryDirectory() as folder:
         for name, photos in people().items():
@@ -75,7 +77,7 @@ def kit() -> bytes:
     )
 
 
-def test_faces_in_a_frame_are_recognised_and_strangers_are_not() -> None:
+def test_enrolled_people_are_recognised_and_strangers_are_not() -> None:
     recognizer = Recognizer(kits.parse(kit()))
     for name in (orl_door.GUEST, orl_door.OTHER):
         found = [recognizer.recognize(frame) for frame in orl_door.frames(name, 4)]
@@ -86,7 +88,7 @@ def test_faces_in_a_frame_are_recognised_and_strangers_are_not() -> None:
     assert {one.label for one in both} == {orl_door.GUEST, orl_door.OTHER}
 
 
-def test_the_kit_computes_what_the_published_file_computes() -> None:
+def test_kit_computes_the_same_as_the_published_network() -> None:
     parsed = kits.parse(kit())
     assert [parity.crops for parity in verify(parsed, model=model())] == ["random", "training", "training, unfolded"]
     assert parsed.manifest.features["sha256"] == SFACE.sha256
@@ -94,7 +96,7 @@ def test_the_kit_computes_what_the_published_file_computes() -> None:
     assert "SFace" in parsed.licenses[kits.LICENSE]
 
 
-def test_the_command_recognises_a_photo(tmp_path: Path) -> None:
+def test_command_recognises_a_photo(tmp_path: Path) -> None:
     (tmp_path / "door.kit").write_bytes(kit())
     cv2.imwrite(str(tmp_path / "frame.png"), orl_door.frames(orl_door.GUEST, 1)[0])
     arguments = ["image", str(tmp_path / "frame.png"), "--kit", str(tmp_path / "door.kit")]
@@ -102,7 +104,7 @@ def test_the_command_recognises_a_photo(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["label"] == orl_door.GUEST
 
 
-def test_a_byte_of_its_weights_that_changed_is_noticed() -> None:
+def test_changed_weights_are_detected() -> None:
     weights = max((t.raw_data for t in prepared(sface().model).graph.initializer), key=len)
     data = bytearray(kit())
     data[bytes(data).index(weights) + 1_000_000] ^= 0x10
@@ -110,8 +112,8 @@ def test_a_byte_of_its_weights_that_changed_is_noticed() -> None:
         kits.parse(bytes(data))
 
 
-def test_crops_are_those_that_it_was_trained_on(tmp_path: Path) -> None:
-    """OpenCV's own alignment for SFace, and its own features, against ours."""
+def test_crops_equal_those_of_opencv(tmp_path: Path) -> None:
+    """Our alignment and features against those of cv2.FaceRecognizerSF."""
     if not hasattr(cv2, "FaceRecognizerSF"):
         pytest.skip("this OpenCV has no FaceRecognizerSF")
     (tmp_path / "sface.onnx").write_bytes(sface().model)
@@ -123,12 +125,12 @@ def test_crops_are_those_that_it_was_trained_on(tmp_path: Path) -> None:
         grey: Any = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
         ours = align(grey, face.landmarks, SIZE, ARCFACE_ALIGNMENT)
         difference = ours.astype(float) - cv2.cvtColor(wanted, cv2.COLOR_BGR2GRAY)
-        assert np.abs(difference).mean() < 4  # theirs shrinks without a blur
+        assert np.abs(difference).mean() < 4  # OpenCV scales down without a blur
         vector = theirs.feature(wanted)[0]
         assert sface().vectors(ours[None])[0] @ (vector / np.linalg.norm(vector)) > 0.95
 
 
-def test_a_face_that_is_in_place_stays_there() -> None:
+def test_aligned_face_is_not_moved() -> None:
     frame = np.random.default_rng(0).integers(0, 256, SIZE, np.uint8)
     landmarks = (LANDMARK_TEMPLATES[ARCFACE_ALIGNMENT] * SIDE + (SIDE / 2, 0)).astype(np.float32)
     face = Face(box_xyxy=(0, 0, SIDE, SIDE), landmarks=landmarks, score=1.0)

@@ -1,4 +1,4 @@
-"""A door terminal tells nobody anything: no file of onnxruntime's telemetry, and no socket, not even from native code."""
+"""onnxruntime writes no telemetry file and opens no socket, not even from native code."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pytest
 
 from tests.fixtures import kits as doors
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 RECOGNISE = """
 import sys
@@ -21,8 +23,8 @@ from edge.vision.recognize import Recognizer
 recognizer = Recognizer.load(sys.argv[1])
 assert len(recognizer.recognize_crops(np.zeros((2, 24, 20), np.uint8))) == 2
 """
-# The kernel ends the process, whoever in it asks for a socket: a filter of system calls (seccomp), which needs no rights.
-# An audit hook would see Python's sockets only.
+# The kernel kills the process if any code in it opens a socket (a seccomp filter, which needs no privileges). A Python
+# audit hook would see only the sockets of Python.
 NO_SOCKETS = """
 import ctypes, os, platform, struct
 ALLOW, KILL, NO_NEW_PRIVS, SECCOMP, FILTER = 0x7FFF0000, 0x80000000, 38, 22, 2
@@ -36,14 +38,14 @@ if libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(SECCOMP, FILTER, program, 
 """
 
 
-def run(script: str, home: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """In a home of its own. Telemetry switches itself off where it sees CI, which would make this too easy."""
+def run(script: str, home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a script with an empty home folder. Variables of CI are hidden, because telemetry switches itself off in CI."""
     hidden = ("ORT_DISABLE_TELEMETRY", "CI", "GITHUB_ACTIONS", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in hidden} | {"HOME": str(home)}
-    command = [sys.executable, "-c", script, *map(str, words)]
+    command = [sys.executable, "-c", script, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode == 99:
-        pytest.skip("this system does not let a process filter its own system calls")
+        pytest.skip("this system has no seccomp filters")
     return done
 
 
@@ -67,26 +69,27 @@ needs_filter = pytest.mark.skipif(
 
 
 @needs_filter
-def test_recognising_opens_no_socket_and_leaves_no_file(kit: Path, home: Path) -> None:
+def test_recognition_opens_no_socket_and_writes_no_file(kit: Path, home: Path) -> None:
     done = run(NO_SOCKETS + RECOGNISE, home, kit)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert list(home.rglob("*")) == []
 
 
 @needs_filter
-def test_the_filter_sees_sockets(home: Path) -> None:
-    assert run(NO_SOCKETS + "import socket; socket.socket()", home).returncode == -signal.SIGSYS
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import socket; socket.socket()",
+        "import threading\nt = threading.Thread(target=lambda: libc.socket(2, 1, 0))\nt.start()\nt.join()\n",
+    ],
+    ids=["Python", "native thread"],
+)
+def test_filter_detects_sockets(script: str, home: Path) -> None:
+    assert run(NO_SOCKETS + script, home).returncode == -signal.SIGSYS
 
 
-@needs_filter
-def test_the_filter_sees_sockets_of_native_threads(home: Path) -> None:
-    """As telemetry would open one: not through Python, and not in the first thread."""
-    native = "import threading\nt = threading.Thread(target=lambda: libc.socket(2, 1, 0))\nt.start()\nt.join()\n"
-    assert run(NO_SOCKETS + native, home).returncode == -signal.SIGSYS
-
-
-def test_left_alone_onnxruntime_does_leave_files(home: Path) -> None:
-    """So that an empty home means something. Older versions have no telemetry to switch off."""
+def test_plain_onnxruntime_does_write_files(home: Path) -> None:
+    """So the empty home folder above means something. Older versions have no telemetry."""
     assert run("import onnxruntime", home).returncode == 0
     if not list(home.rglob("*")):
         pytest.skip("this onnxruntime has no telemetry")

@@ -1,4 +1,4 @@
-"""How a face becomes a vector: of unit length, blind to the light, and exactly what the definition says."""
+"""Feature vectors: unit length, little effect of light, and exactly as defined."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def no_warnings() -> Iterator[None]:
 
 
 def face(seed: int, height: int = 30, width: int = 24) -> Image:
-    """Smooth, with slopes everywhere, as a face has; between 20 and 120, so that there is room for more light."""
+    """A smooth image with slopes everywhere, with grey levels from 20 to 120."""
     coarse = np.random.default_rng(seed).uniform(20, 120, (6, 5)).astype(np.float32)
     return np.clip(cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC), 20, 120)
 
@@ -62,8 +62,8 @@ def noise(seed: int, height: int, width: int) -> NDArray[np.uint8]:
     st.sampled_from([0.0, 0.3, 0.5, 1.0, 2.0]),
     st.integers(0, 10**6),
 )
-@settings(max_examples=80)
-def test_every_crop_becomes_a_unit_vector_of_the_stated_length(
+@settings(max_examples=50)
+def test_features_are_unit_vectors_of_the_stated_length(
     kind: str, height: int, width: int, cell: int, gradient_cell: int, blur: float, seed: int
 ) -> None:
     spec = FeatureSpec(height=height, width=width, kind=kind, cell=cell, gradient_cell=gradient_cell, blur=blur)
@@ -76,7 +76,7 @@ def test_every_crop_becomes_a_unit_vector_of_the_stated_length(
     assert spec.length == 1 or not np.array_equal(rows[0], rows[1])
 
 
-def test_the_length_counts_whole_cells() -> None:
+def test_length_counts_whole_cells() -> None:
     assert FeatureSpec(height=30, width=24, kind="pixels").length == 720
     assert FeatureSpec(height=30, width=24, kind="pixels", cell=4).length == 7 * 6
     assert FeatureSpec(height=30, width=24, kind="gradient", gradient_cell=7).length == 8 * 4 * 3
@@ -84,7 +84,7 @@ def test_the_length_counts_whole_cells() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_blank_crop_gives_a_zero_row(kind: str) -> None:
+def test_blank_crop_gives_a_zero_row(kind: str) -> None:
     spec = FeatureSpec(height=30, width=24, kind=kind)
     crops = faces(3)
     crops[1] = 0
@@ -94,8 +94,7 @@ def test_a_blank_crop_gives_a_zero_row(kind: str) -> None:
     assert np.array_equal(rows[0], features(crops[:1], spec)[0])
 
 
-def test_a_grey_crop_without_slopes_has_no_directions() -> None:
-    """Not noise blown up to unit length."""
+def test_grey_crop_without_slopes_has_no_directions() -> None:
     for grey in (1, 77, 255):
         crops = np.full((1, 30, 24), grey, np.uint8)
         assert not features(crops, FeatureSpec(height=30, width=24, kind="gradient")).any()
@@ -104,19 +103,15 @@ def test_a_grey_crop_without_slopes_has_no_directions() -> None:
         assert not both[:, 720:].any()
 
 
-def test_no_crops_give_no_rows() -> None:
+@pytest.mark.parametrize("shape", [(30, 24), (2, 24, 30), (2, 30, 25), (2, 30, 24, 3), (720,)])
+def test_crops_of_another_shape_are_rejected(shape: tuple[int, ...]) -> None:
     spec = FeatureSpec(height=30, width=24)
+    with pytest.raises(ValueError, match="30 x 24"):
+        features(np.zeros(shape, np.uint8), spec)
     assert features(np.zeros((0, 30, 24), np.uint8), spec).shape == (0, spec.length)
 
 
-@pytest.mark.parametrize("shape", [(30, 24), (2, 24, 30), (2, 30, 25), (2, 30, 24, 3), (720,)])
-def test_crops_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="30 x 24"):
-        features(np.zeros(shape, np.uint8), FeatureSpec(height=30, width=24))
-
-
-def test_both_weighs_the_two_equally() -> None:
-    """And is made of them."""
+def test_both_stacks_pixels_and_gradient_with_equal_weight() -> None:
     crops = faces(4)
     pixels = features(crops, FeatureSpec(height=30, width=24, kind="pixels", cell=3))
     gradient = features(crops, FeatureSpec(height=30, width=24, kind="gradient", gradient_cell=4))
@@ -124,10 +119,9 @@ def test_both_weighs_the_two_equally() -> None:
     assert np.abs(both - np.hstack([pixels, gradient]) / np.sqrt(2)).max() < 1e-6
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("chunk", [1, 3, 100])
-def test_chunks_change_nothing(kind: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = FeatureSpec(height=30, width=24, kind=kind, cell=2)
+def test_batch_size_does_not_matter(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = FeatureSpec(height=30, width=24, cell=2)
     crops = faces(7)
     whole = features(crops, spec)
     monkeypatch.setattr(preprocess, "CHUNK", chunk)
@@ -135,9 +129,8 @@ def test_chunks_change_nothing(kind: str, chunk: int, monkeypatch: pytest.Monkey
     assert np.abs(features(crops[::-1], spec)[::-1] - whole).max() < 1e-6
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_crops_are_left_alone_and_their_layout_does_not_matter(kind: str) -> None:
-    spec = FeatureSpec(height=30, width=24, kind=kind)
+def test_crops_are_not_changed_and_their_memory_layout_does_not_matter() -> None:
+    spec = FeatureSpec(height=30, width=24)
     crops = faces(3)
     before = crops.copy()
     rows = features(crops, spec)
@@ -145,14 +138,14 @@ def test_crops_are_left_alone_and_their_layout_does_not_matter(kind: str) -> Non
     assert np.abs(features(np.asfortranarray(crops), spec) - rows).max() < 1e-6
     larger = np.zeros((3, 40, 40), np.uint8)
     larger[:, 5:35, 8:32] = crops
-    assert np.abs(features(larger[:, 5:35, 8:32], spec) - rows).max() < 1e-6  # a window of a frame
+    assert np.abs(features(larger[:, 5:35, 8:32], spec) - rows).max() < 1e-6  # a part of a frame
 
 
 # --- Light ---
 
 
 def lit(crops: Image, gain: float, offset: float = 0) -> Image:
-    """Not rounded to grey levels: what is asked is the effect of light, not of rounding."""
+    """Without rounding to grey levels, whose effect is not the subject."""
     return gain * crops + offset
 
 
@@ -163,26 +156,18 @@ def test_pixels_ignore_gain(gain: float) -> None:
     assert np.abs(features(lit(crop, gain), spec) - features(crop, spec)).max() < 1e-6
 
 
-@pytest.mark.parametrize("gain", [0.5, 1.5, 2.0])
-@pytest.mark.parametrize("offset", [-10, 0, 15])
-@pytest.mark.parametrize("seed", range(3))
-def test_directions_nearly_ignore_gain_and_offset(gain: float, offset: int, seed: int) -> None:
+@pytest.mark.parametrize("gain", [0.5, 2.0])
+@pytest.mark.parametrize("offset", [-10, 15])
+def test_directions_almost_ignore_gain_and_offset(gain: float, offset: int) -> None:
     spec = FeatureSpec(height=30, width=24, kind="gradient")
-    crop = face(seed)[None]
+    crop = face(0)[None]
     one, other = features(crop, spec), features(lit(crop, gain, offset), spec)
     assert np.sum(one * other) > 0.995
-    stranger = features(face(seed + 10)[None], spec)
-    assert np.sum(one * stranger) < 0.9
+    another = features(face(10)[None], spec)
+    assert np.sum(one * another) < 0.9
 
 
-def test_directions_ignore_an_offset() -> None:
-    spec = FeatureSpec(height=30, width=24, kind="gradient")
-    crops = faces(3)
-    assert np.abs(features(crops + np.uint8(60), spec) - features(crops, spec)).max() < 1e-5
-
-
-def test_directions_survive_a_lamp_from_the_side_better_than_pixels() -> None:
-    """What they are for."""
+def test_directions_change_less_than_pixels_under_light_from_the_side() -> None:
     lamp = np.linspace(0.3, 1.7, 24)
     similarity = {}
     for kind in ("pixels", "gradient"):
@@ -193,7 +178,7 @@ def test_directions_survive_a_lamp_from_the_side_better_than_pixels() -> None:
     assert similarity["gradient"] > similarity["pixels"]
 
 
-def test_turning_dark_into_light_turns_every_direction_round() -> None:
+def test_negative_image_reverses_every_direction() -> None:
     spec = FeatureSpec(height=30, width=24, kind="gradient", gradient_cell=1)
     crops = faces(2)
     rows = features(crops, spec).reshape(2, DIRECTIONS, -1)
@@ -205,7 +190,7 @@ def test_turning_dark_into_light_turns_every_direction_round() -> None:
 
 
 def literal_directions(image: Image, blur: float, flat: float) -> Image:
-    """(8, H, W) by loops: blur and Sobel on an image whose border goes on for ever, then the eight directions."""
+    """(8, H, W) by loops: blur and Sobel with a replicated border, then the eight directions."""
     height, width = image.shape
     radius = int(np.ceil(2.5 * blur))
     gauss = {i: np.exp(-(i**2) / (2 * blur**2)) if blur else 1.0 for i in range(-radius, radius + 1)}
@@ -232,7 +217,7 @@ def literal_directions(image: Image, blur: float, flat: float) -> Image:
 
 @pytest.mark.parametrize("blur", [0.0, 0.5, 0.7, 1.0])
 @pytest.mark.parametrize("shape", [(6, 5), (3, 7)])
-def test_directions_are_what_the_definition_says(blur: float, shape: tuple[int, int]) -> None:
+def test_directions_follow_the_definition(blur: float, shape: tuple[int, int]) -> None:
     image = noise(1, *shape).astype(np.float32)
     image[:2, :2] = 40  # a flat corner
     spec = FeatureSpec(height=shape[0], width=shape[1], blur=blur, flat=0.7)
@@ -242,8 +227,8 @@ def test_directions_are_what_the_definition_says(blur: float, shape: tuple[int, 
     assert np.abs(found[0] - literal_directions(image, blur, 0.7)).max() < 1e-5
 
 
-def test_directions_point_the_way_of_the_light() -> None:
-    """x to the right, y down, as in the image."""
+def test_directions_point_to_the_brighter_side() -> None:
+    """x points right, y points down."""
     y, x = np.mgrid[:20, :20]
     spec = FeatureSpec(height=20, width=20)
     vectors = direction_vectors()
@@ -256,14 +241,13 @@ def test_directions_point_the_way_of_the_light() -> None:
         assert inner[(k + 4) % 8] == 0
 
 
-def test_a_slope_fades_out_at_the_level_called_flat() -> None:
-    """`flat` is the slope, in grey levels per two pixels, at which half of the squared length is left."""
+def test_flat_is_the_slope_at_which_half_is_left() -> None:
     spec = FeatureSpec(height=20, width=20, flat=3.0)
     ramp = np.broadcast_to(1.5 * np.arange(20, dtype=np.float32), (1, 20, 20))
     assert np.allclose(_directions(ramp, spec)[0, 0, 5:-5, 5:-5], 0.5, atol=1e-4)
 
 
-def test_the_kernels_of_blur_and_slope() -> None:
+def test_kernels_of_blur_and_slope() -> None:
     for blur in (0.0, 0.5, 1.3):
         along, across = FeatureSpec(height=20, width=20, blur=blur).slope_kernels
         assert len(along) == len(across) == 2 * int(np.ceil(2.5 * blur)) + 3
@@ -276,7 +260,7 @@ def test_the_kernels_of_blur_and_slope() -> None:
 # --- Cells ---
 
 
-def test_averages_over_cells() -> None:
+def test_cells_are_averaged() -> None:
     channels = np.random.default_rng(0).normal(size=(2, 3, 7, 8)).astype(np.float32)
     found = _average(channels, 3).reshape(2, 3, 2, 2)
     for i in range(2):
@@ -286,26 +270,25 @@ def test_averages_over_cells() -> None:
     assert np.array_equal(_average(channels, 1), channels.reshape(2, -1))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_fills_no_cell_is_left_out(kind: str) -> None:
-    spec = FeatureSpec(height=34, width=28, kind=kind, cell=10, gradient_cell=10)
+def test_incomplete_cells_are_left_out() -> None:
+    spec = FeatureSpec(height=34, width=28, cell=10, gradient_cell=10)
     crops = faces(2, 34, 28)
     changed = crops.copy()
-    changed[:, 33:] = 255  # three pixels away from the last cell: further than blur and slope reach
+    changed[:, 33:] = 255  # three pixels from the last cell: outside the reach of blur and slope
     changed[:, :, 27:] = 255
     assert np.array_equal(features(changed, spec), features(crops, spec))
     changed[:, 28] = 255
     assert not np.array_equal(features(changed, spec), features(crops, spec))
 
 
-def test_pixels_of_one_cell_are_the_image() -> None:
+def test_pixels_with_cell_1_are_the_image() -> None:
     crops = faces(2)
     wanted = crops.reshape(2, -1) / np.linalg.norm(crops.reshape(2, -1).astype(float), axis=1, keepdims=True)
     assert np.abs(features(crops, FeatureSpec(height=30, width=24, kind="pixels")) - wanted).max() < 1e-6
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_unit_rows(dtype: type) -> None:
+def test_unit_rows_scales_to_unit_length(dtype: type) -> None:
     rows: Image = np.array([[3, 4], [0, 0], [1e-9, 0], [-5, 0], [1e8, 1e8]], dtype)
     before = rows.copy()
     unit = unit_rows(rows)
@@ -338,28 +321,26 @@ def test_unit_rows(dtype: type) -> None:
     ],
     ids=str,
 )
-def test_a_spec_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_spec_is_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"features|cell|blur|flat"):
         FeatureSpec(**({"height": 30, "width": 24} | wrong))
 
 
-@pytest.mark.parametrize("size", [(1, 1), (8, 8), (24, 21), (42, 30), (112, 92), (200, 180), (480, 640)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_spec_for_any_crop(size: tuple[int, int], kind: str) -> None:
-    """About 20 cells across the shorter side, so that a vector does not grow with the camera."""
-    spec = FeatureSpec.for_crop(*size, kind)
-    assert (spec.height, spec.width, spec.kind) == (*size, kind)
+@pytest.mark.parametrize("size", [(1, 1), (8, 8), (42, 30), (112, 92), (480, 640)])
+def test_for_crop_gives_about_20_cells(size: tuple[int, int]) -> None:
+    spec = FeatureSpec.for_crop(*size)
+    assert (spec.height, spec.width, spec.kind) == (*size, "both")
     if min(size) >= 40:
         assert 13 <= min(size) // spec.cell <= 30
         assert 11 <= min(size) // spec.gradient_cell <= 24
     assert features(noise(0, *size)[None], spec).shape == (1, spec.length)
 
 
-# --- Another size ---
+# --- Resizing ---
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (7, 5), (96, 84)])
-def test_the_same_size_is_the_same_image(shape: tuple[int, int]) -> None:
+def test_same_size_is_the_same_image(shape: tuple[int, int]) -> None:
     image = noise(0, *shape)
     assert np.array_equal(resize_crop(image, shape), image)
 
@@ -371,8 +352,8 @@ def test_the_same_size_is_the_same_image(shape: tuple[int, int]) -> None:
     st.integers(1, 60),
     st.sampled_from([0, 1, 128, 255]),
 )
-@settings(max_examples=60)
-def test_a_constant_stays_constant(height: int, width: int, rows: int, columns: int, grey: int) -> None:
+@settings(max_examples=40)
+def test_constant_image_stays_constant(height: int, width: int, rows: int, columns: int, grey: int) -> None:
     resized = resize_crop(np.full((height, width), grey, np.uint8), (rows, columns))
     assert resized.shape == (rows, columns)
     assert resized.dtype == np.uint8
@@ -381,23 +362,20 @@ def test_a_constant_stays_constant(height: int, width: int, rows: int, columns: 
 
 SHRINKS = [
     ((96, 84), (48, 42)),
-    ((96, 84), (24, 21)),
-    ((112, 92), (56, 46)),
     ((200, 180), (64, 64)),
     ((96, 84), (50, 33)),
 ]
 
 
 @pytest.mark.parametrize(("old", "new"), SHRINKS)
-@pytest.mark.parametrize("seed", range(3))
-def test_shrinking_averages(old: tuple[int, int], new: tuple[int, int], seed: int) -> None:
-    smooth, rough = face(seed, *old).astype(np.uint8), noise(seed, *old)
+def test_shrinking_averages(old: tuple[int, int], new: tuple[int, int]) -> None:
+    smooth, rough = face(0, *old).astype(np.uint8), noise(0, *old)
     for image in (smooth, rough):
         assert abs(resize_crop(image, new).mean() - image.mean()) < 1
     area = cv2.resize(smooth, new[::-1], interpolation=cv2.INTER_AREA).astype(int)
     assert np.abs(resize_crop(smooth, new) - area).max() <= 6
     assert np.abs(resize_crop(smooth, new) - area).mean() < 1
-    # Noise is averaged away by about the area of a cell, instead of being sampled.
+    # Noise is averaged over about the area of a cell, not sampled.
     cell = np.sqrt(old[0] * old[1] / (new[0] * new[1]))
     assert resize_crop(rough, new).std() < 1.6 * rough.std() / cell
 
@@ -419,7 +397,7 @@ def test_resizing_does_not_shift(old: tuple[int, int], new: tuple[int, int]) -> 
         size = (2 * new[0], new[1]) if axis == 0 else (new[0], 2 * new[1])
         resized = resize_crop(double, size).astype(int)
         assert np.abs(resized - np.flip(resized, axis)).max() <= 2
-    # A ramp stays where it was: pixel centres at (i + 1/2) of the old width over the new.
+    # A ramp stays in place: pixel centres are at (i + 1/2) of the old width over the new.
     width = old[1]
     ramp = np.broadcast_to(np.linspace(0, 250, width), old).round().astype(np.uint8)
     centres = (np.arange(new[1]) + 0.5) * width / new[1] - 0.5
@@ -428,7 +406,7 @@ def test_resizing_does_not_shift(old: tuple[int, int], new: tuple[int, int]) -> 
     assert np.abs(resize_crop(ramp, new) - wanted)[:, inner].max() <= 1.5
 
 
-def test_enlarging_keeps_to_the_range_of_the_image() -> None:
+def test_enlarging_keeps_the_range_of_the_image() -> None:
     image = np.clip(noise(0, 12, 9), 50, 200)
     large = resize_crop(image, (60, 50))
     assert large.min() >= 50
@@ -436,7 +414,7 @@ def test_enlarging_keeps_to_the_range_of_the_image() -> None:
     assert np.abs(cv2.resize(image, (50, 60), interpolation=cv2.INTER_LINEAR).astype(int) - large).max() <= 3
 
 
-def test_the_image_to_be_resized_is_left_alone() -> None:
+def test_resizing_does_not_change_its_input() -> None:
     image = noise(0, 40, 30)
     before = image.copy()
     small = resize_crop(image, (20, 15))

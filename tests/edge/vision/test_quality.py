@@ -1,4 +1,4 @@
-"""What is not good enough is refused with its reason; what people wear and how the light falls is no reason."""
+"""Bad faces are rejected with a reason. Glasses, scarves and bad light are not a reason."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from edge.vision.quality import REASONS, Quality, QualityLimits, assess, pose
 from tests.fixtures.portraits import each, finder, grey, orl
 
 
-def look(photos: list[Any]) -> Counter[str | None]:
-    """How many faces got which reason; `no face` where there is none."""
+def reasons(photos: list[Any]) -> Counter[str | None]:
+    """Count the reasons; `no face` where none is found."""
     found: Counter[str | None] = Counter()
     for photo in photos:
         faces = finder().detect(photo)
@@ -31,30 +31,30 @@ def side_light(photo: Any) -> Any:
     return photo * np.linspace(0.08, 1, photo.shape[1])[None, :, None]
 
 
-def test_real_photos_pass() -> None:
-    found = look(list(orl(2)))
+def test_real_photos_are_accepted() -> None:
+    found = reasons(list(orl(4)))
     assert found[None] >= 0.99 * found.total(), found
 
 
 @pytest.mark.parametrize(
     ("photos", "reason", "least"),
     [
-        (lambda: [cv2.GaussianBlur(photo, (0, 0), 3) for photo in orl()], "face blurred", 0.95),
-        (lambda: each(lambda photo: photo * 0.1, orl()), "face too dark", 0.95),
-        # Where all is white not even a face is found.
-        (lambda: each(lambda photo: photo * 3, orl()), "face too bright", 0.5),
-        (lambda: [photo[:, 46:] for photo in orl()], "face cut off", 0.6),
-        (lambda: [photo[:68] for photo in orl()], "face cut off", 0.6),
+        (lambda: [cv2.GaussianBlur(photo, (0, 0), 3) for photo in orl(8)], "face blurred", 0.95),
+        (lambda: each(lambda photo: photo * 0.1, orl(8)), "face too dark", 0.95),
+        # In some of these no face is found at all.
+        (lambda: each(lambda photo: photo * 3, orl(8)), "face too bright", 0.5),
+        (lambda: [photo[:, 46:] for photo in orl(8)], "face cut off", 0.6),
+        (lambda: [photo[:68] for photo in orl(8)], "face cut off", 0.6),
         (
-            lambda: [cv2.resize(photo, None, fx=0.4, fy=0.4, interpolation=cv2.INTER_AREA) for photo in orl()],
+            lambda: [cv2.resize(photo, None, fx=0.4, fy=0.4, interpolation=cv2.INTER_AREA) for photo in orl(8)],
             "face too small",
             0.9,
         ),
     ],
     ids=["blurred", "dark", "bright", "cut at the side", "cut below", "small"],
 )
-def test_what_cannot_be_recognised_is_refused(photos: Callable[[], list[Any]], reason: str, least: float) -> None:
-    found = look(photos())
+def test_bad_photos_are_rejected(photos: Callable[[], list[Any]], reason: str, least: float) -> None:
+    found = reasons(photos())
     assert found[reason] >= least * found.total(), found
     assert found[None] <= 0.1 * found.total(), found
 
@@ -64,14 +64,14 @@ def test_what_cannot_be_recognised_is_refused(photos: Callable[[], list[Any]], r
     [side_light, lambda photo: side_light(photo)[:, ::-1], lambda photo: photo * 0.25, lambda photo: photo * 0.5 + 90],
     ids=["light from the right", "light from the left", "a dark room", "haze"],
 )
-def test_bad_light_is_our_ground(change: Callable[[Any], Any]) -> None:
-    found = look(each(change, orl()))
+def test_bad_light_is_accepted(change: Callable[[Any], Any]) -> None:
+    found = reasons(each(change, orl(8)))
     assert found[None] >= 0.98 * found.total(), found
 
 
-def test_sunglasses_and_scarves_are_our_ground() -> None:
+def test_sunglasses_and_scarves_are_accepted() -> None:
     glasses, scarves = [], []
-    for photo in orl():
+    for photo in orl(8):
         (face,) = finder().detect(photo)
         points = face.landmarks
         eyes = float(points[1, 0] - points[0, 0])
@@ -83,13 +83,13 @@ def test_sunglasses_and_scarves_are_our_ground() -> None:
         scarf[round(float(points[2, 1]) + 4) :] = 90 + 60 * (np.arange(photo.shape[1]) // 6 % 2)[None, :, None]
         scarves.append(scarf)
     for photos in (glasses, scarves):
-        found = look(photos)
+        found = reasons(photos)
         assert sum(found[reason] for reason in REASONS) <= 0.05 * found.total(), found
         assert found[None] >= 0.9 * found.total(), found
 
 
-def seen(yaw: float = 0, pitch: float = 0, roll: float = 0) -> np.ndarray:
-    """The landmarks of a head turned by these degrees, seen from afar: the mean face, whose nose stands out."""
+def landmarks_of(yaw: float = 0, pitch: float = 0, roll: float = 0) -> np.ndarray:
+    """The landmarks of the mean face, turned by these degrees, seen from far away."""
     x, y = (LANDMARKS * 100).T
     points = np.stack([x, y - y.mean(), np.array([0, 0, 17.0, 0, 0])])
     a, b, c = np.radians([yaw, pitch, roll])
@@ -99,20 +99,20 @@ def seen(yaw: float = 0, pitch: float = 0, roll: float = 0) -> np.ndarray:
     return (150 + (about_z @ about_x @ about_y @ points)[:2].T).astype(np.float32)
 
 
-@pytest.mark.parametrize("degrees", [-60, -45, -20, 0, 20, 45, 60])
-def test_the_pose_of_a_turned_head(degrees: float) -> None:
-    assert pose(seen(yaw=degrees))[0] == pytest.approx(degrees, abs=4)
-    assert pose(seen(roll=degrees))[2] == pytest.approx(degrees, abs=0.5)
+@pytest.mark.parametrize("degrees", [-60, -20, 0, 45])
+def test_pose_of_a_turned_head(degrees: float) -> None:
+    assert pose(landmarks_of(yaw=degrees))[0] == pytest.approx(degrees, abs=4)
+    assert pose(landmarks_of(roll=degrees))[2] == pytest.approx(degrees, abs=0.5)
     if abs(degrees) <= 45:
-        assert pose(seen(pitch=degrees))[1] == pytest.approx(degrees, abs=12)
-    assert pose(seen(roll=degrees))[:2] == pytest.approx((0, 0), abs=0.5)
+        assert pose(landmarks_of(pitch=degrees))[1] == pytest.approx(degrees, abs=12)
+    assert pose(landmarks_of(roll=degrees))[:2] == pytest.approx((0, 0), abs=0.5)
 
 
-def test_who_looks_away_is_refused() -> None:
+def test_turned_heads_are_rejected() -> None:
     frame = np.random.default_rng(0).integers(0, 256, (300, 300), dtype=np.uint8)
 
     def reason(**turned: float) -> str | None:
-        return assess(frame, Face(box_xyxy=(100, 100, 200, 200), landmarks=seen(**turned), score=1.0)).reason
+        return assess(frame, Face(box_xyxy=(100, 100, 200, 200), landmarks=landmarks_of(**turned), score=1.0)).reason
 
     assert reason() is None
     assert reason(yaw=25) is None
@@ -121,18 +121,19 @@ def test_who_looks_away_is_refused() -> None:
         assert reason(**turned) == "face turned away", turned
 
 
-def test_landmarks_in_one_point_are_no_crash() -> None:
+def test_landmarks_in_one_point_are_rejected() -> None:
     frame = np.random.default_rng(0).integers(0, 256, (300, 300), dtype=np.uint8)
     face = Face(box_xyxy=(10, 10, 10, 10), landmarks=np.full((5, 2), 10, np.float32), score=1.0)
     assert assess(frame, face).reason is not None
 
 
-def test_every_limit_is_used() -> None:
-    """With one limit out of reach, the photo that passed is refused."""
+def test_each_limit_is_used() -> None:
+    """A photo that was accepted is rejected when one limit is just not met."""
     photo = orl()[0]
     (face,) = finder().detect(photo)
     good = assess(grey(photo), face)
     assert good.reason is None
+    assert all(type(getattr(good, field.name)) is float for field in fields(Quality) if field.name != "reason")
     for limit in fields(QualityLimits):
         way, _, name = limit.name.partition("_")
         value = abs(getattr(good, name))
@@ -144,7 +145,7 @@ def test_every_limit_is_used() -> None:
             assert assess(grey(photo), face, QualityLimits(**{limit.name: value})).reason is None
 
 
-def test_the_crop_that_is_there_is_used_if_it_has_the_right_size() -> None:
+def test_given_crop_is_used_if_it_has_the_right_size() -> None:
     photo = grey(orl()[0])
     (face,) = finder().detect(orl()[0])
     wanted = assess(photo, face)
@@ -153,11 +154,6 @@ def test_the_crop_that_is_there_is_used_if_it_has_the_right_size() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
-def test_limits_without_sense_are_refused(wrong: float) -> None:
+def test_invalid_limits_are_rejected(wrong: float) -> None:
     with pytest.raises(ParameterError, match="max_yaw"):
         QualityLimits(max_yaw=wrong)
-
-
-def test_measures_are_plain_numbers() -> None:
-    quality = assess(grey(orl()[0]), finder().detect(orl()[0])[0])
-    assert all(type(getattr(quality, field.name)) is float for field in fields(Quality) if field.name != "reason")

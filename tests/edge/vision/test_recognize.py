@@ -1,4 +1,4 @@
-"""The recogniser gives a name to a face it knows, and none to anything else. It is silent and needs little."""
+"""The recogniser labels enrolled people and no other image. It prints nothing and needs little memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -32,11 +33,11 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def built() -> Recognizer:
-    """With thresholds as `edge-export build` sets them."""
+    """A kit with the thresholds that `edge-export build` sets."""
     return Recognizer(kits.parse(building.build(doors.model("both", "l21")).kit))
 
 
-def test_known_people_are_recognised(built: Recognizer) -> None:
+def test_enrolled_people_are_recognised(built: Recognizer) -> None:
     crops, names = doors.held_out()
     found = built.recognize_crops(crops)
     named = [(face.label, name) for face, name in zip(found, names, strict=True) if face.label]
@@ -50,51 +51,47 @@ def test_known_people_are_recognised(built: Recognizer) -> None:
         )
 
 
-@pytest.mark.parametrize("coding", ["l1", "l21"])
-@pytest.mark.parametrize("kind", ["pixels", "gradient", "both"])
-def test_what_is_no_face_gets_no_name(coding: str, kind: str) -> None:
-    """Other noise than the thresholds were set with."""
+@pytest.mark.slow
+@pytest.mark.parametrize(("coding", "kind"), [("l1", "both"), ("l1", "gradient"), ("l21", "pixels")])
+def test_noise_gets_no_label(coding: str, kind: str) -> None:
+    """With other noise than the thresholds were set with."""
     recognizer = Recognizer(kits.parse(building.build(doors.model(kind, coding)).kit))
-    nothing = np.concatenate([doors.strange_crops(), calibrate.non_faces(doors.SIZE, number=200, seed=77)])
-    named = [face for face in recognizer.recognize_crops(nothing) if face.label]
+    noise = np.concatenate([doors.strange_crops(), calibrate.non_faces(doors.SIZE, number=200, seed=77)])
+    named = [face for face in recognizer.recognize_crops(noise) if face.label]
     assert named == []
 
 
-def test_a_blank_crop_says_so(built: Recognizer) -> None:
+def test_blank_crops_and_empty_batches(built: Recognizer) -> None:
     (face,) = built.recognize_crops(np.zeros((1, *doors.SIZE), np.uint8))
     assert (face.label, face.reason, face.confidence, face.margin) == (None, "blank image", 0, 0)
-
-
-def test_no_crops_no_answers(built: Recognizer) -> None:
     assert built.recognize_crops(np.zeros((0, *doors.SIZE), np.uint8)) == []
 
 
-@pytest.mark.parametrize(
-    "crops", [np.zeros((1, 20, 24), np.uint8), np.zeros(doors.SIZE, np.uint8), np.zeros((1, *doors.SIZE))]
-)
-def test_other_crops_are_refused(built: Recognizer, crops: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="crops must be uint8, N x 24 x 20"):
-        built.recognize_crops(crops)
+def test_other_crops_are_rejected(built: Recognizer) -> None:
+    others: list[Any] = [np.zeros((1, 20, 24), np.uint8), np.zeros(doors.SIZE, np.uint8), np.zeros((1, *doors.SIZE))]
+    for crops in others:
+        with pytest.raises(ValueError, match="crops must be uint8, N x 24 x 20"):
+            built.recognize_crops(crops)
 
 
-def test_threads_share_a_recogniser(built: Recognizer) -> None:
+def test_threads_may_share_a_recogniser(built: Recognizer) -> None:
     crops = doors.held_out()[0]
     alone = built.recognize_crops(crops)
     with ThreadPoolExecutor(8) as pool:
         assert all(found == alone for found in pool.map(built.recognize_crops, [crops] * 40))
 
 
-def test_numbers_that_are_none_get_no_name() -> None:
+def test_invalid_output_gets_no_label() -> None:
     kit = kits.parse(doors.kit())
     model = doors.model("pixels", "l21", 4)
     factors = Factors.of(model)
-    broken = replace(factors, B=np.full_like(factors.B, np.nan))
-    recognizer = Recognizer(replace(kit, recognizer=graph.build(broken, model.spec, model.coding)))
+    invalid = replace(factors, B=np.full_like(factors.B, np.nan))
+    recognizer = Recognizer(replace(kit, recognizer=graph.build(invalid, model.spec, model.coding)))
     assert {face.reason for face in recognizer.recognize_crops(doors.held_out()[0])} == {"invalid output"}
     assert {face.label for face in recognizer.recognize_crops(doors.held_out()[0])} == {None}
 
 
-def test_a_graph_that_does_not_fit_the_manifest_is_refused() -> None:
+def test_graph_that_does_not_match_the_manifest_is_rejected() -> None:
     kit = kits.parse(doors.kit())
     for changed in (
         replace(kit.manifest, labels=kit.manifest.labels[:-1]),
@@ -104,7 +101,7 @@ def test_a_graph_that_does_not_fit_the_manifest_is_refused() -> None:
             Recognizer(replace(kit, manifest=changed))
 
 
-def test_a_graph_that_the_runtime_cannot_load_is_a_sentence() -> None:
+def test_graph_that_onnxruntime_cannot_load_is_a_kit_error() -> None:
     kit = kits.parse(doors.kit())
     with pytest.raises(KitError, match=r"cannot load recognizer\.onnx"):
         Recognizer(replace(kit, recognizer=kit.recognizer[:-40]))
@@ -128,7 +125,7 @@ def _with(kit: kits.Kit, thresholds: Thresholds) -> kits.Kit:
 
 @pytest.fixture(scope="module")
 def door() -> Recognizer:
-    """Of real people, trained on photographs."""
+    """A kit of real people, trained on photos."""
     return Recognizer(kits.parse(portraits.kit()))
 
 
@@ -149,8 +146,8 @@ def test_people_in_a_frame_are_recognised(door: Recognizer) -> None:
     assert right >= 0.9 * total
 
 
-def test_a_frame_gives_what_its_crop_gives(door: Recognizer) -> None:
-    """Training and device share one path: a frame is recognised as the crop that training would make of it."""
+def test_frame_and_crop_give_the_same_result(door: Recognizer) -> None:
+    """The device aligns a face as training does."""
     photo = portraits.people()["s1"][7]
     (found,) = door.recognize(photo, min_face=40)
     (face,) = portraits.finder().detect(photo)
@@ -159,7 +156,7 @@ def test_a_frame_gives_what_its_crop_gives(door: Recognizer) -> None:
     assert replace(found, box_xyxy=None, landmarks=None, quality=None) == wanted
 
 
-def test_of_two_people_each_gets_an_answer_and_a_bad_one_its_reason(door: Recognizer) -> None:
+def test_each_face_gets_a_result_and_a_bad_one_its_reason(door: Recognizer) -> None:
     one, other = portraits.people()["s1"][8], portraits.people()["s5"][8]
     frame = portraits.in_a_room(one, width=140, at=(40, 60))
     frame[60:279, 380:560] = cv2.GaussianBlur(cv2.resize(other, (180, 219)), (0, 0), 8)
@@ -170,50 +167,42 @@ def test_of_two_people_each_gets_an_answer_and_a_bad_one_its_reason(door: Recogn
     assert blurred.threshold == sharp.threshold
 
 
-def test_the_limits_are_the_callers(door: Recognizer) -> None:
+def test_quality_limits_and_min_face_are_used(door: Recognizer) -> None:
     frame = portraits.in_a_room(portraits.people()["s1"][8], width=140)
     strict = Recognizer(door.kit, limits=QualityLimits(min_size=200))
     assert [found.reason for found in strict.recognize(frame)] == ["face too small"]
     distant = Recognizer(door.kit, min_face=320)
     assert distant.recognize(frame) == []
     assert len(distant.recognize(frame, min_face=80)) == 1
-
-
-def test_an_empty_room_is_empty(door: Recognizer) -> None:
     assert door.recognize(np.full((480, 640, 3), 90, np.uint8)) == []
 
 
-def test_threads_share_frames_too(door: Recognizer) -> None:
+def test_threads_may_recognise_frames(door: Recognizer) -> None:
     frames = [portraits.in_a_room(photos[9], width=140) for photos in portraits.people().values()]
 
-    def answers(frame: np.ndarray) -> list[tuple[str | None, float]]:
+    def results(frame: np.ndarray) -> list[tuple[str | None, float]]:
         return [(found.label, found.confidence) for found in door.recognize(frame)]
 
-    alone = [answers(frame) for frame in frames]
+    alone = [results(frame) for frame in frames]
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(answers, frames * 3)) == alone * 3
+        assert list(pool.map(results, frames * 3)) == alone * 3
 
 
-@pytest.mark.parametrize("frame", [np.zeros((48, 64), np.uint8), np.zeros((48, 64, 3))])
-def test_other_frames_are_refused(door: Recognizer, frame: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="uint8, H x W x 3"):
-        door.recognize(frame)
-
-
-def test_a_kit_of_cropped_photos_does_not_guess_at_frames() -> None:
+def test_kit_of_cropped_photos_rejects_frames() -> None:
     with pytest.raises(KitError, match="without --cropped"):
         Recognizer(kits.parse(doors.kit())).recognize(np.zeros((48, 64, 3), np.uint8))
 
 
-def test_facts_are_plain_and_hold_no_scores(door: Recognizer) -> None:
+def test_facts_are_json_without_scores(door: Recognizer) -> None:
     (found,) = door.recognize(portraits.in_a_room(portraits.people()["s1"][8], width=140))
     facts = json.loads(json.dumps(found.facts()))
     assert {"label", "nearest", "confidence", "threshold", "margin", "reason", "box", "quality"} <= set(facts)
     assert not {"scores", "face", "landmarks"} & set(facts)
 
 
-def test_loading_takes_little(tmp_path: Path) -> None:
-    """At most 120 MB; the time, half a second on an idle machine, is left to the benchmark."""
+@pytest.mark.slow
+def test_loading_needs_little_memory(tmp_path: Path) -> None:
+    """At most 120 MB."""
     (tmp_path / "door.kit").write_bytes(portraits.kit())
     script = (
         "import re, sys\n"
@@ -227,8 +216,9 @@ def test_loading_takes_little(tmp_path: Path) -> None:
     assert int(run.stdout) <= 120_000
 
 
-def test_it_needs_few_packages_and_leaves_no_trace(tmp_path: Path) -> None:
-    """All but numpy, OpenCV and onnxruntime are hidden, and the home folder, where telemetry would write, stays empty."""
+@pytest.mark.slow
+def test_recognition_needs_few_packages_and_writes_no_file(tmp_path: Path) -> None:
+    """Only numpy, OpenCV and onnxruntime are available. The home folder, where telemetry would write, stays empty."""
     (tmp_path / "door.kit").write_bytes(doors.kit())
     home = tmp_path / "home"
     home.mkdir()
