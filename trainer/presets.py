@@ -65,14 +65,18 @@ def to_toml(parameters: dict[str, Any], comment: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def from_toml(path: str | Path, known: Iterable[str]) -> dict[str, Any]:
-    """Read parameters from a TOML file. A name that is not in `known` is an error."""
+def read_toml(path: Path, written_by: str) -> dict[str, Any]:
     try:
-        parameters = tomllib.loads(Path(path).read_text())
+        return tomllib.loads(path.read_text())
     except OSError as error:
         raise UsageError(f"{path} cannot be opened ({error.strerror}).", "Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML ({error}).", "Write it with `trainer tune -o`.") from None
+        raise UsageError(f"{path} is not TOML ({error}).", f"Write it with `{written_by}`.") from None
+
+
+def from_toml(path: str | Path, known: Iterable[str]) -> dict[str, Any]:
+    """Read parameters from a TOML file. A name that is not in `known` is an error."""
+    parameters = read_toml(Path(path), "trainer tune -o")
     unknown = sorted(set(parameters) - set(known))
     if unknown:
         raise UsageError(f"{path} sets unknown parameters: {', '.join(unknown)}.", f"Known are {', '.join(sorted(known))}.")

@@ -79,9 +79,7 @@ METHODS: dict[str, Method] = {
         published={"code_lam": 0.35, "eta": PRESETS["paper"]["eta"]},
     ),
     "lrrs": Method(
-        title="LRSR",
-        location="baselines.lrrs:LRRS",
-        grid={"lam": (1.0, 2.0, 4.0, 8.0), "beta": (0.01, 0.03), "eta": ETAS},
+        title="LRSR", location="baselines.lrrs:LRRS", grid={"lam": (1.0, 2.0, 4.0, 8.0), "beta": (0.01, 0.03), "eta": ETAS}
     ),
     "slrr": Method(
         title="SLRR",
@@ -95,22 +93,10 @@ METHODS: dict[str, Method] = {
         grid={"lam": (1.5, 3.0, 6.0), "incoherence": (1e-4, 3e-4, 1e-3)},
     ),
     "rpca": Method(
-        title="RPCA",
-        location="baselines.rpca:RPCA",
-        atoms=False,
-        grid={"lam": (1.0, 1.5, 2.0, 3.0), "src_lam": (1e-3, 1e-2)},
+        title="RPCA", location="baselines.rpca:RPCA", atoms=False, grid={"lam": (1.0, 1.5, 2.0, 3.0), "src_lam": (1e-3, 1e-2)}
     ),
-    "srw": Method(
-        title="SRW",
-        location="baselines.src:SRC",
-        atoms=False,
-        grid={"lam": SRC_LAMS},
-    ),
-    "srs": Method(
-        title="SRS",
-        location="baselines.src:SRC",
-        grid={"lam": SRC_LAMS},
-    ),
+    "srw": Method(title="SRW", location="baselines.src:SRC", atoms=False, grid={"lam": SRC_LAMS}),
+    "srs": Method(title="SRS", location="baselines.src:SRC", grid={"lam": SRC_LAMS}),
     "llc": Method(
         title="LLC",
         location="baselines.llc:LLC",
@@ -123,21 +109,11 @@ METHODS: dict[str, Method] = {
         grid={"lam": (4.0, 8.0), "beta": (0.1, 0.3), "gamma": (0.2, 1.0), "eta": ETAS},
     ),
     "lclrr": Method(
-        title="LCLRR",
-        location="baselines.lclrr:LCLRR",
-        grid={"lam": (1.0, 2.0, 4.0, 8.0), "alpha": (5e-3, 0.02), "eta": ETAS},
+        title="LCLRR", location="baselines.lclrr:LCLRR", grid={"lam": (1.0, 2.0, 4.0, 8.0), "alpha": (5e-3, 0.02), "eta": ETAS}
     ),
-    "lrr": Method(
-        title="LRR",
-        location="baselines.lrr:LRR",
-        grid={"lam": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0), "eta": ETAS},
-    ),
+    "lrr": Method(title="LRR", location="baselines.lrr:LRR", grid={"lam": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0), "eta": ETAS}),
     "src": Method(
-        title="SRC, [D, I]",
-        location="baselines.src:SRC",
-        atoms=False,
-        fixed={"occlusion": True},
-        grid={"lam": SRC_LAMS},
+        title="SRC, [D, I]", location="baselines.src:SRC", atoms=False, fixed={"occlusion": True}, grid={"lam": SRC_LAMS}
     ),
 }
 

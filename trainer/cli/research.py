@@ -155,8 +155,8 @@ def _show_tuning(line: console.Progress) -> Callable[[str, int, int], None]:
 
 def _show_status(line: console.Progress) -> Callable[[paper_tables.Status], None]:
     def show(status: paper_tables.Status) -> None:
-        left = "" if status.seconds_left is None else f", about {_duration(status.seconds_left)} left"
-        text = f"{status.done} of {status.total}{left} (last {status.job.row}, {status.job.cell.name})"
+        left = _duration(status.seconds_left)
+        text = f"{status.done} of {status.total}, about {left} left (last {status.job.row}, {status.job.cell.name})"
         line(text)
         if not line.shown and 20 * status.done // status.total > 20 * (status.done - 1) // status.total:
             console.say(f"Measured {text}.")  # at most twenty lines in a log

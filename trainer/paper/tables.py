@@ -190,29 +190,11 @@ class Runs:
             self._file.close()
 
 
-class JobTimes:
-    """Estimates the seconds of a job from finished ones: of the same row and cell, else of the row, else of all jobs.
-
-    The estimate is proportional to the work of one iteration, n m (d + n) for n images, m atoms and d values.
-    """
-
-    def __init__(self) -> None:
-        self._rates: dict[tuple[str, ...], list[float]] = defaultdict(list)
-
-    def add(self, job: Job, seconds: float) -> None:
-        for group in self._groups(job):
-            self._rates[group].append(seconds / self._work(job.cell))
-
-    def expected(self, job: Job) -> float:
-        rates = next((self._rates[group] for group in self._groups(job) if group in self._rates), [1e-9])
-        return self._work(job.cell) * float(np.mean(rates))
-
-    def _groups(self, job: Job) -> tuple[tuple[str, ...], ...]:
-        return (job.row, job.cell.name), (job.row,), ()
-
-    def _work(self, cell: Cell) -> float:
-        people, images = (100, 9 if cell.scenario == "mixed" else 8) if cell.dataset == "ar" else (38, cell.per_class)
-        return float(people**2) * images * cell.atoms * (cell.spec("pixels").length + people * images)
+def _work(job: Job) -> float:
+    """Return the relative work of one iteration: n m (d + n) for n images, m atoms and d values."""
+    cell = job.cell
+    people, images = (100, 9 if cell.scenario == "mixed" else 8) if cell.dataset == "ar" else (38, cell.per_class)
+    return float(people**2) * images * cell.atoms * (cell.spec("pixels").length + people * images)
 
 
 class Status(NamedTuple):
@@ -220,8 +202,7 @@ class Status(NamedTuple):
 
     done: int
     total: int
-    seconds_left: float | None
-    """None before the first result."""
+    seconds_left: float
     job: Job
     """The last finished job."""
 
@@ -239,36 +220,25 @@ def run(
 
     Returns a sentence for each job that failed.
     """
-    by_key, times = {job.key: job for job in jobs}, JobTimes()
-    for key in by_key.keys() & runs.done.keys():
-        times.add(by_key[key], _seconds(runs.done[key]))
-    missing = {key: job for key, job in by_key.items() if key not in runs.done}
-    total, failures, measured, started = len(missing), [], 0.0, time.monotonic()
+    missing = {job.key: job for job in jobs if job.key not in runs.done}
+    total, failures, started = len(missing), [], time.monotonic()
+    work = sum(map(_work, missing.values()))
 
     def arguments(job: Job) -> tuple[Job, Array, Array]:
         return job, *data[job.cell.dataset][:2]
 
     def finish(record: dict[str, Any]) -> None:
-        nonlocal measured
         job = missing.pop(record["key"])
         if "error" in record:
             failures.append(f"{job.row}, {job.cell.name}, split {job.split}: {record['error']}")
         else:
             runs.add(record)
-            times.add(job, _seconds(record))
-            measured += _seconds(record)
         if progress is not None:
-            progress(Status(total - len(missing), total, seconds_left(), job))
+            left = sum(map(_work, missing.values()))
+            seconds = (time.monotonic() - started) * left / (work - left)
+            progress(Status(total - len(missing), total, seconds, job))
 
-    def seconds_left() -> float | None:
-        """Assume that the workers stay as fast as they were together; timed jobs run alone."""
-        timed = sum((times.expected(job) for job in missing.values() if job.timed), 0.0)
-        shared = sum(times.expected(job) for job in missing.values() if not job.timed)
-        if not shared:
-            return timed
-        return timed + shared * (time.monotonic() - started) / measured if measured else None
-
-    parallel = sorted((job for job in missing.values() if not job.timed), key=times.expected, reverse=True)
+    parallel = sorted((job for job in missing.values() if not job.timed), key=_work, reverse=True)
     if parallel:
         for record in each(_measure_job, map(arguments, parallel), jobs=workers, scheduler=scheduler, ordered=False):
             finish(record)
@@ -285,10 +255,6 @@ def _measure_job(job: Job, images: Array, labels: Array) -> dict[str, Any]:
         return about | {"parameters": job.parameters} | result
     except (EdgeError, FloatingPointError, np.linalg.LinAlgError) as error:
         return about | {"error": str(error)}
-
-
-def _seconds(record: dict[str, Any]) -> float:
-    return float(record["train_seconds"] + record["test_seconds"])
 
 
 def collect(jobs: Sequence[Job], done: dict[str, dict[str, Any]]) -> Results:

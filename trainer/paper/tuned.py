@@ -5,7 +5,6 @@ Tuning uses training images only, of a split that no measurement uses.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +18,7 @@ from edge.errors import TrainingError, UsageError
 from edge.files import write_atomically
 from trainer.baselines.registry import Parameters, method_of
 from trainer.paper.experiments import Cell, Data
-from trainer.presets import DEFAULT, PRESETS, to_toml
+from trainer.presets import DEFAULT, PRESETS, read_toml, to_toml
 from trainer.tuning import Candidate, choose, tune
 from trainer.types import Array
 
@@ -53,12 +52,7 @@ def tuned_entry(known: dict[str, Any], cell: Cell, features: str, method: str) -
 
 def read_tuned(file: Path) -> dict[str, Any]:
     """Read tuned parameters by cell, method and features."""
-    try:
-        return tomllib.loads(file.read_text())
-    except OSError as error:
-        raise UsageError(f"{file} cannot be opened ({error.strerror}).", "Check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} is not TOML ({error}).", "Write it with `trainer tables --tune`.") from None
+    return read_toml(file, "trainer tables --tune")
 
 
 @contextmanager

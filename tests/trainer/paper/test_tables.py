@@ -24,7 +24,7 @@ from tests.trainer.conftest import Call
 from trainer.baselines.registry import METHODS
 from trainer.paper import tables, typeset
 from trainer.paper.experiments import CELLS, Data, load_data
-from trainer.paper.tables import Job, JobTimes, Runs, Status, collect, plan, run, select_cells
+from trainer.paper.tables import Job, Runs, Status, collect, plan, run, select_cells
 from trainer.paper.tuned import source_cell, tune_all, tuned_parameters
 from trainer.paper.typeset import Mean, Results
 
@@ -142,7 +142,7 @@ def test_second_run_measures_only_missing_jobs(data: dict[str, Data], tmp_path: 
     with Runs(tmp_path) as runs:
         assert run(planned(data), data, runs, workers=1, progress=seen.append) == []
         assert [(status.done, status.total) for status in seen] == [(1, 2), (2, 2)]
-        assert (seen[0].seconds_left or 0) > 0
+        assert seen[0].seconds_left > 0
         assert seen[1].seconds_left == 0
         first = dict(runs.done)
     seen.clear()
@@ -199,36 +199,25 @@ def test_failed_job_is_reported_and_leaves_its_entry_empty(data: dict[str, Data]
         assert collect([good, bad], runs.done).accuracy == {}
 
 
-def test_expected_time_comes_from_similar_jobs(data: dict[str, Data]) -> None:
-    large, small = (
-        plan(data, methods=("lclrrdl",), cells=select_cells(name), splits=1)[0] for name in ("yaleb-32-2", "yaleb-8-8")
-    )
-    other = plan(data, methods=("srw",), cells=SMALL, splits=1)[0]
-    times = JobTimes()
-    assert times.expected(large) > times.expected(small), "by size, before the first result"
-    times.add(small, 10.0)
-    assert times.expected(small) == pytest.approx(10)
-    assert times.expected(other) == pytest.approx(10), "as other jobs of its size"
-    assert times.expected(large) > 100
-    times.add(other, 2.0)
-    times.add(large, 50.0)
-    assert (times.expected(other), times.expected(small), times.expected(large)) == pytest.approx((2, 10, 50))
-
-
-def test_remaining_time_counts_timed_jobs_one_by_one(
+def test_remaining_time_is_proportional_to_the_work(
     data: dict[str, Data], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Each job takes 10 s, and ten workers finish one per second: two in parallel, then four that are timed alone."""
+    """One job per second; the large job counts for more, and runs first."""
     clock = itertools.count()
     monkeypatch.setattr(tables, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     took = {"accuracy": 100.0, "train_seconds": 10.0, "test_seconds": 0.0}
     monkeypatch.setattr(tables, "measure", lambda *_, **__: took)
     monkeypatch.setattr(tables, "each", lambda function, calls, **_: (function(*call) for call in calls))
-    jobs = plan(data, methods=("lclrrdl",), cells=SUNGLASSES, splits=2)
     seen: list[Status] = []
     with Runs(tmp_path) as runs:
+        assert run(plan(data, methods=("lclrrdl",), cells=SUNGLASSES, splits=2), data, runs, progress=seen.append) == []
+    assert [status.seconds_left for status in seen] == pytest.approx([5, 4, 3, 2, 1, 0]), "timed jobs too"
+    seen.clear()
+    with Runs(tmp_path) as runs:
+        jobs = plan(data, methods=("lclrrdl",), cells=select_cells("yaleb-8-8,yaleb-32-2"), splits=1)
         assert run(jobs, data, runs, progress=seen.append) == []
-    assert [status.seconds_left for status in seen] == [41, 40, 30, 20, 10, 0]
+    assert [status.job.cell.name for status in seen] == ["yaleb-32-2", "yaleb-8-8"]
+    assert 0 < seen[0].seconds_left < 0.1
 
 
 @pytest.mark.slow
