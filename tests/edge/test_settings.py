@@ -1,4 +1,4 @@
-"""The settings file: what it may say, and what is said when it makes no sense."""
+"""The settings file: values, errors, secrets, the template and `edge config`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,29 +32,26 @@ def problems(text: str) -> tuple[str, ...]:
     return found.value.problems
 
 
-# What it may say
+# Values
 
 
-def test_an_empty_file_changes_nothing() -> None:
+def test_values_of_the_file_replace_defaults(tmp_path: Path) -> None:
     assert parse(b"") == Settings()
-
-
-def test_what_it_says_holds_and_all_else_is_the_default(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('[visits]\nneeded = 4\ngap_seconds = 1\n[door]\nlist = "door.toml"\n[mqtt]\nhost = "broker"\n')
     settings = configuration.load(file)
     assert settings.visits == VisitRules(needed=4, gap_seconds=1.0)
-    assert settings.door.list == tmp_path / "door.toml", "beside the file, wherever the service runs"
+    assert settings.door.list == tmp_path / "door.toml", "relative to the file"
     assert settings.mqtt is not None
     assert (settings.mqtt.host, settings.mqtt.tls) == ("broker", True)
     assert settings.camera == Settings().camera
 
 
-def test_a_byte_order_mark_is_no_reason() -> None:
+def test_byte_order_mark_is_accepted() -> None:
     assert parse(b"\xef\xbb\xbf[visits]\nneeded = 2\n").visits.needed == 2
 
 
-def test_options_go_before_the_file_and_those_not_given_leave_it_alone() -> None:
+def test_override_replaces_given_values_only() -> None:
     stored = parse(b'[visits]\nneeded = 4\n[camera]\nsource_env = "CAMERA"\nwait = true\n')
     chosen = stored.override(visits={"needed": None, "window": 9}, camera={"source": "1"})
     assert (chosen.visits.needed, chosen.visits.window) == (4, 9)
@@ -62,7 +60,7 @@ def test_options_go_before_the_file_and_those_not_given_leave_it_alone() -> None
         stored.override(visits={"window": 3})
 
 
-# What is said when it makes no sense
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -99,24 +97,24 @@ def test_options_go_before_the_file_and_those_not_given_leave_it_alone() -> None
         ('[mqtt]\nhost = "b"\nport = 0', "settings.toml: [mqtt] .*port.*"),
     ],
 )
-def test_a_mistake_is_named_with_its_file_table_and_key(text: str, sentence: str) -> None:
+def test_problem_names_file_table_and_key(text: str, sentence: str) -> None:
     (problem,) = problems(text)
     assert re.fullmatch(sentence.replace("[", r"\[").replace("?", r"\?"), problem), problem
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     found = problems("[camra]\n[visits]\nneeded = true\nwindw = 3\n[kit]\nthreads = 0\n")
     assert len(found) == 4
     assert str(SettingsError(*found)) == f"{found[0]} There are 3 more problems: see `edge config check`."
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"needed = ", b"[" * 100_000, b"#" * (1 << 21), b"x = 1" + b"0" * 10_000])
-def test_what_is_not_toml_is_said_in_one_sentence(data: bytes) -> None:
+def test_invalid_toml_is_one_error(data: bytes) -> None:
     with pytest.raises(SettingsError, match=r"^door\.toml "):
         parse(data, "door.toml")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="No such file"):
         configuration.load(tmp_path / "settings.toml")
 
@@ -134,7 +132,7 @@ CONTENTS = st.dictionaries(
 
 
 def toml(value: Any) -> str:
-    """Any TOML value, in line."""
+    """Write a TOML value inline."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{to_toml(key)} = {toml(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
@@ -149,8 +147,9 @@ def settings_or_problems(data: bytes) -> Settings | tuple[str, ...]:
         return error.problems
 
 
+@hypothesis.settings(max_examples=50)
 @given(CONTENTS)
-def test_any_toml_gives_settings_or_the_one_error(contents: dict[str, Any]) -> None:
+def test_any_toml_gives_settings_or_a_settings_error(contents: dict[str, Any]) -> None:
     text = "".join(f"{key} = {toml(value)}\n" for key, value in contents.items())
     try:
         tomllib.loads(text)
@@ -163,7 +162,7 @@ def test_any_toml_gives_settings_or_the_one_error(contents: dict[str, Any]) -> N
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_give_settings_or_the_one_error(data: bytes) -> None:
+def test_any_bytes_give_settings_or_a_settings_error(data: bytes) -> None:
     assert settings_or_problems(data)
 
 
@@ -180,7 +179,7 @@ def test_any_bytes_give_settings_or_the_one_error(data: bytes) -> None:
         '[webhook]\nurl = "https://b/door?token=hunter2"\nsecret_env = "S"',
     ],
 )
-def test_a_secret_in_the_file_is_refused_and_not_repeated(text: str) -> None:
+def test_secret_in_the_file_is_rejected_and_not_repeated(text: str) -> None:
     (problem,) = problems(text)
     assert "not allowed here" in problem
     assert "hunter2" not in problem
@@ -191,11 +190,11 @@ def test_a_secret_in_the_file_is_refused_and_not_repeated(text: str) -> None:
 @pytest.mark.parametrize(
     "source", ["rtsp://camera/live?channel=1&subtype=0", "http://camera:8080/stream", "/dev/video0", "a:b@c"]
 )
-def test_an_address_without_a_password_is_none(source: str) -> None:
+def test_address_without_a_password_is_accepted(source: str) -> None:
     assert parse(f'[camera]\nsource = "{source}"'.encode()).camera.address == source
 
 
-def test_the_cameras_address_may_be_in_a_file_or_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_camera_source_is_read_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "camera").write_text("rtsp://admin:hunter2@camera/1\r\nmore\n")
     stored = parse(b'[camera]\nsource_file = "camera"', folder=tmp_path)
     assert stored.camera.address == "rtsp://admin:hunter2@camera/1"
@@ -204,7 +203,7 @@ def test_the_cameras_address_may_be_in_a_file_or_in_the_environment(tmp_path: Pa
     assert "cannot both" in problems('[camera]\nsource_env = "A"\nsource_file = "b"')[0]
 
 
-def test_a_secret_that_is_not_there_is_said_without_guessing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_secret_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOWHERE", raising=False)
     assert read_secret("password", None, None) is None
     (tmp_path / "empty").write_text("\n")
@@ -216,10 +215,10 @@ def test_a_secret_that_is_not_there_is_said_without_guessing(tmp_path: Path, mon
         read_secret("password", None, "NOWHERE")
 
 
-# What is shown
+# Output
 
 
-def test_every_key_says_what_it_means() -> None:
+def test_every_key_has_a_description() -> None:
     for name, kind in TABLES.items():
         docs = field_docs(kind)
         assert [item.name for item in fields(kind) if not docs.get(item.name)] == [], name
@@ -238,19 +237,20 @@ def any_settings(draw: st.DrawFn) -> Settings:
     )
 
 
+@hypothesis.settings(max_examples=25)
 @given(any_settings())
-def test_what_is_shown_is_a_file_that_says_the_same(settings: Settings) -> None:
+def test_shown_settings_are_equal_when_read_again(settings: Settings) -> None:
     assert parse(as_toml(settings).encode()) == settings
 
 
-def test_what_is_shown_hides_passwords() -> None:
+def test_shown_settings_hide_passwords() -> None:
     shown = as_toml(Settings().override(camera={"source": "rtsp://admin:hunter2@camera/1"}))
     assert 'source = "rtsp://***@camera/1"' in shown
     assert "hunter2" not in shown
     assert '"***"' in as_toml(Settings().override(camera={"source": "http://["}))
 
 
-def test_the_template_changes_nothing_and_has_every_key() -> None:
+def test_template_changes_nothing_and_has_every_key() -> None:
     assert parse(template().encode()) == Settings()
     keys = re.findall(r"^# (\w+) = ", template(), re.MULTILINE)
     assert keys == [item.name for kind in TABLES.values() for item in fields(kind)]
@@ -258,14 +258,14 @@ def test_the_template_changes_nothing_and_has_every_key() -> None:
     assert all(is_dataclass(kind) for kind in TABLES.values())
 
 
-def test_the_template_with_its_defaults_in_force_changes_nothing_either() -> None:
-    in_force = re.sub(r'^# (\w+ = (?!\.\.\.|"\.\.\.").*)', r"\1", template(), flags=re.MULTILINE)
-    assert "\nneeded = 3\n" in in_force
-    always_there = re.split(r"^# \[", in_force, flags=re.MULTILINE)[0]  # the tables after that are out of force themselves
-    assert parse(always_there.encode()) == Settings()
+def test_template_shows_the_defaults() -> None:
+    uncommented = re.sub(r'^# (\w+ = (?!\.\.\.|"\.\.\.").*)', r"\1", template(), flags=re.MULTILINE)
+    assert "\nneeded = 3\n" in uncommented
+    active_tables = re.split(r"^# \[", uncommented, flags=re.MULTILINE)[0]
+    assert parse(active_tables.encode()) == Settings()
 
 
-def test_the_documentation_is_the_template() -> None:
+def test_documentation_is_the_template() -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text()
     (block,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert block == template(), "put what `edge config template` prints into docs/reference/settings.md"
@@ -274,7 +274,7 @@ def test_the_documentation_is_the_template() -> None:
 # The command
 
 
-def test_check_lists_all_problems_and_has_its_own_code(
+def test_check_lists_all_problems_and_exits_with_38(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "settings.toml"
@@ -288,7 +288,7 @@ def test_check_lists_all_problems_and_has_its_own_code(
     assert capsys.readouterr() == ("", f"{file}: OK\n")
 
 
-def test_check_looks_at_the_files_it_names(
+def test_check_opens_the_named_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "settings.toml"
@@ -315,9 +315,7 @@ def test_check_looks_at_the_files_it_names(
         ('[events]\non_grant = "no-such-program-here"', "no-such-program-here"),
     ],
 )
-def test_check_finds_what_would_keep_the_terminal_from_starting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
-) -> None:
+def test_check_finds_problems_that_stop_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str) -> None:
     monkeypatch.delenv("NOWHERE", raising=False)
     (tmp_path / "short").write_text("hunter2\n")
     (tmp_path / "settings.toml").write_text(text)
@@ -326,7 +324,7 @@ def test_check_finds_what_would_keep_the_terminal_from_starting(
     assert "hunter2" not in problem
 
 
-def test_show_prints_what_is_in_force(
+def test_show_prints_the_active_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "settings.toml"
@@ -342,7 +340,7 @@ def test_show_prints_what_is_in_force(
     assert capsys.readouterr().out == template()
 
 
-def test_without_a_file_the_defaults_hold(
+def test_defaults_are_used_without_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("EDGE_SETTINGS", raising=False)
@@ -352,4 +350,4 @@ def test_without_a_file_the_defaults_hold(
     assert "defaults are used" in capsys.readouterr().err
     (tmp_path / "settings.toml").write_text("[visits]\nneeded = 5\n")
     assert run_edge(monkeypatch, "config", "show") == 0
-    assert parse(capsys.readouterr().out.encode()).visits.needed == 5, "the usual place"
+    assert parse(capsys.readouterr().out.encode()).visits.needed == 5

@@ -1,4 +1,4 @@
-"""The `edge` command as a user meets it."""
+"""`edge image`, and how the command starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.fixtures.command import run_edge
 
 @pytest.fixture
 def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with door.kit, and a face in face.png: where the command is run."""
+    """The current folder, with door.kit and a face in face.png."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("EDGE_KIT", raising=False)
     (tmp_path / "door.kit").write_bytes(doors.kit())
@@ -28,7 +28,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_image_prints_a_json_line_for_each_photo(
+def test_image_prints_one_json_line_per_photo(
     door: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cv2.imwrite("blank.png", np.zeros((30, 30), np.uint8))
@@ -38,26 +38,25 @@ def test_image_prints_a_json_line_for_each_photo(
     own = doors.model().labels[doors.model().crop_people[0]]
     assert (face["schema"], face["file"], face["nearest"]) == (1, "face.png", own)
     assert blank["label"] is None
-    assert large["nearest"] == own, "a face of another size is brought to the kit's"
+    assert large["nearest"] == own, "resized to the crop size of the kit"
 
 
-def test_image_finds_the_faces_of_photographs(
-    door: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.slow
+def test_image_finds_faces_in_photos(door: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     Path("door.kit").write_bytes(portraits.kit())
     photos = portraits.people()
     both = portraits.in_a_room(photos["s1"][8], width=140, at=(40, 60))
     both[60:279, 380:560] = cv2.resize(photos["s5"][8], (180, 219))
     cv2.imwrite("both.png", both)
     cv2.imwrite("portrait.png", photos["s2"][8])
-    cv2.imwrite("nobody.png", np.full((480, 640, 3), 90, np.uint8))
-    assert run_edge(monkeypatch, "image", "both.png", "portrait.png", "nobody.png") == 0
-    large, small, portrait, nobody = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    cv2.imwrite("empty.png", np.full((480, 640, 3), 90, np.uint8))
+    assert run_edge(monkeypatch, "image", "both.png", "portrait.png", "empty.png") == 0
+    large, small, portrait, empty = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert (large["label"], small["label"], portrait["label"]) == ("s5", "s1", "s2")
     assert large["file"] == small["file"] == "both.png"
     assert large["box"][0] > small["box"][2]
     assert large["quality"]["reason"] is None
-    assert (nobody["file"], nobody["label"], nobody["reason"]) == ("nobody.png", None, "no face")
+    assert (empty["file"], empty["label"], empty["reason"]) == ("empty.png", None, "no face")
     assert run_edge(monkeypatch, "image", "--min-face", "400", "both.png") == 0
     assert json.loads(capsys.readouterr().out)["reason"] == "no face"
 
@@ -73,7 +72,7 @@ def test_image_finds_the_faces_of_photographs(
         (["image", "--cropped"], 2, "FILES"),
     ],
 )
-def test_bad_input_is_a_sentence_and_a_code(
+def test_bad_input_is_one_sentence_and_an_exit_code(
     door: Path,
     words: list[str],
     code: int,
@@ -88,21 +87,22 @@ def test_bad_input_is_a_sentence_and_a_code(
     assert "Traceback" not in err
 
 
-def test_the_kit_is_looked_for_in_order(door: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_kit_search_order(door: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert paths.find_kit(None) == Path("door.kit")
     monkeypatch.setenv("EDGE_KIT", "other.kit")
     assert paths.find_kit(None) == Path("other.kit")
     assert paths.find_kit(Path("named.kit")) == Path("named.kit")
 
 
-def test_no_kit_is_said(door: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_kit_is_an_error(door: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (door / "door.kit").unlink()
     monkeypatch.setattr(paths, "KIT_SEARCH", (Path("door.kit"),))
     assert run_edge(monkeypatch, "image", "--cropped", "face.png") == 20
     assert "No kit" in capsys.readouterr().err
 
 
-def test_a_broken_installation_gets_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_broken_installation_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "cv2.py").write_text('raise ImportError("libGL.so.1: cannot open shared object file", name="cv2")')
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     run = subprocess.run([sys.executable, "-m", "edge", "doctor"], env=environment, capture_output=True, text=True)
@@ -111,7 +111,7 @@ def test_a_broken_installation_gets_a_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in run.stderr
 
 
-def test_ctrl_c_while_all_is_being_loaded() -> None:
+def test_ctrl_c_while_modules_load() -> None:
     script = (
         "import sys\n"
         "class Interrupted:\n"
