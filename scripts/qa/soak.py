@@ -98,7 +98,7 @@ class Record:
 
 @cache
 def pictures(*people: str) -> tuple[bytes, ...]:
-    scenes = {0: orl_door.nobody, 1: orl_door.frames, 2: orl_door.together}
+    scenes = {0: orl_door.empty_room, 1: orl_door.frames, 2: orl_door.together}
     return tuple(jpeg(image) for image in scenes[len(people)](*people))
 
 

@@ -19,7 +19,7 @@ from tests.fakes.cameras import until
 from tests.fakes.mjpeg_server import MjpegServer
 from tests.fixtures.command import command, environment, started
 from tests.fixtures.kits import signing_keys
-from tests.fixtures.orl_door import GUEST, frames, kit_version, nobody, sending
+from tests.fixtures.orl_door import GUEST, empty_room, frames, kit_version, sending
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def test_kits_are_changed_on_a_running_terminal(tmp_path: Path) -> None:
     (tmp_path / "door.kit").write_bytes(good[1])
     (tmp_path / "door.kit").chmod(0o640)
     file = tmp_path / "settings.toml"
-    with MjpegServer() as server, sending(server, frames(GUEST, 8), nobody(12)):
+    with MjpegServer() as server, sending(server, frames(GUEST, 8), empty_room(12)):
         file.write_text(
             f'[kit]\npath = "door.kit"\nstore = "kits"\npublic_key = "key.pub"\nwatch_seconds = 0.1\n'
             f'[camera]\nsource = "{server.url}"\n[audit]\npath = "audit.db"\n'

@@ -35,7 +35,7 @@ from tests.fakes.mjpeg_server import MjpegServer
 from tests.fixtures import kits as doors
 from tests.fixtures import orl_door, portraits
 from tests.fixtures.command import command, environment, run_edge, started
-from tests.fixtures.orl_door import GUEST, STRANGER, frames, nobody, promise, sending
+from tests.fixtures.orl_door import GUEST, STRANGER, empty_room, frames, promise, sending
 
 DEADLINE = 60.0
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a kit, and a video of an enrolled person and a stranger."""
     folder = tmp_path_factory.mktemp("door")
     (folder / "door.kit").write_bytes(orl_door.kit())
-    orl_door.video(folder / "visits.avi", frames(GUEST, 8), nobody(12), frames(STRANGER, 8), nobody(12))
+    orl_door.video(folder / "visits.avi", frames(GUEST, 8), empty_room(12), frames(STRANGER, 8), empty_room(12))
     return folder
 
 
@@ -124,7 +124,7 @@ def test_terminal_shows_readable_lines_instead_of_json(door: Path) -> None:
 
 
 def test_closed_stdout_ends_the_run_quietly(door: Path) -> None:
-    orl_door.video(door / "long.avi", *[frames(STRANGER, 8), nobody(12)] * 4)
+    orl_door.video(door / "long.avi", *[frames(STRANGER, 8), empty_room(12)] * 4)
     words = shlex.join(command("recognize", "--camera", "long.avi"))
     script = f"{words} | head -1; exit ${{PIPESTATUS[0]}}"
     run = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment(), timeout=DEADLINE)

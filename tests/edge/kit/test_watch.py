@@ -26,7 +26,7 @@ from tests.edge.events.test_event import NOON
 from tests.edge.terminal.test_loop import Events, watch
 from tests.fakes.cameras import until
 from tests.fakes.stage import Stage
-from tests.fixtures.orl_door import FPS, GUEST, frames, kit_with_wrong_results, nobody
+from tests.fixtures.orl_door import FPS, GUEST, empty_room, frames, kit_with_wrong_results
 from tests.fixtures.orl_door import kit_version as kit
 
 INTERVAL = 0.01
@@ -54,7 +54,7 @@ def run_terminal(
 ) -> tuple[Events, Terminal, list[int]]:
     """Play the scene once before the first act and after each act. Return events, terminal and frame numbers."""
     numbers: list[int] = []
-    scene = scene or nobody(12)
+    scene = scene or empty_room(12)
     with KitWatch(store, seconds=INTERVAL) as kit_watch:
 
         def pictures() -> Iterator[tuple[Any, float]]:

@@ -34,7 +34,7 @@ from tests.fakes.mjpeg_server import MjpegServer
 from tests.fakes.stage import Stage
 from tests.fixtures import orl_door
 from tests.fixtures.data import ROOT
-from tests.fixtures.orl_door import GUEST, STRANGER, frames, nobody, sending
+from tests.fixtures.orl_door import GUEST, STRANGER, empty_room, frames, sending
 
 DEADLINE = 60.0
 LABELS = {
@@ -82,7 +82,7 @@ def health(**changes: Any) -> dict[str, Any]:
 
 def test_what_a_terminal_did_is_told_in_numbers(metrics: Metrics) -> None:
     recognizer = Recognizer(orl_door.recognizer().kit, stage=metrics.stage)
-    stage = Stage(frames(GUEST, 8), nobody(12), frames(STRANGER, 8), nobody(12))
+    stage = Stage(frames(GUEST, 8), empty_room(12), frames(STRANGER, 8), empty_room(12))
     _, terminal = watch(stage, recognizer, stage=metrics.stage)
     metrics.watch(terminal.health)
     told = figures(metrics.url)
@@ -155,7 +155,7 @@ def test_a_terminal_that_is_starting_is_not_well_and_has_figures(metrics: Metric
 def test_an_audit_log_that_cannot_be_written_is_not_well(tmp_path: Path) -> None:
     kit, video = tmp_path / "door.kit", tmp_path / "visits.avi"
     kit.write_bytes(orl_door.kit())
-    orl_door.video(video, frames(GUEST, 8), nobody(12))
+    orl_door.video(video, frames(GUEST, 8), empty_room(12))
     said: list[str] = []
     settings = f'[camera]\nsource = "{video}"\n[events]\njson_lines = false\n[audit]\npath = "{tmp_path}/audit.db"\n'
     chosen = parse(settings.encode()).override(metrics={"address": "127.0.0.1:0"})

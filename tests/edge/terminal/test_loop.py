@@ -32,7 +32,7 @@ from tests.fakes.stage import Stage
 from tests.fixtures import kits as doors
 from tests.fixtures import orl_door
 from tests.fixtures.data import ROOT
-from tests.fixtures.orl_door import FPS, GUEST, OTHER, STRANGER, frames, nobody, sending, together
+from tests.fixtures.orl_door import FPS, GUEST, OTHER, STRANGER, empty_room, frames, sending, together
 
 DEADLINE = 60.0
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -91,7 +91,7 @@ def watch(camera: Camera, recognizer: Recognizer | None = None, **options: Any) 
 
 
 def test_a_video_of_three_visits_gives_three_decisions(tmp_path: Path) -> None:
-    gone = nobody(12)
+    gone = empty_room(12)
     path = orl_door.video(
         tmp_path / "door.avi", frames(GUEST, 24), gone, frames(STRANGER, 8), gone, frames(OTHER, 8), gone, frames(GUEST, 8)
     )
@@ -121,7 +121,7 @@ def test_whoever_is_there_when_the_recording_ends_gets_a_decision() -> None:
 
 
 def test_an_empty_scene_tells_nothing() -> None:
-    events, terminal = watch(Stage(nobody(12)))
+    events, terminal = watch(Stage(empty_room(12)))
     assert [event.kind for event in events] == ["start", "stop"]
     assert terminal.counters["faces"] == 0
 
@@ -130,7 +130,7 @@ def test_two_people_at_once_are_two_visits() -> None:
     events, _ = watch(Stage(together(GUEST, OTHER)))
     assert sorted(events.decisions) == [("granted", GUEST), ("granted", OTHER)]
     assert len({event.visit for event in events if event.kind == "decision"}) == 2
-    events, _ = watch(Stage(together(GUEST, STRANGER), nobody(12)))
+    events, _ = watch(Stage(together(GUEST, STRANGER), empty_room(12)))
     assert sorted(events.decisions, key=str) == [("denied", None), ("granted", GUEST)], "nobody comes in with somebody else"
 
 
@@ -151,7 +151,7 @@ def test_broken_frames_are_counted_and_passed_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("age", "outcome"), [(0.9, "granted"), (1.01, "denied")])
 def test_a_frame_older_than_a_second_never_leads_to_a_grant(age: float, outcome: str) -> None:
-    events, _ = watch(Stage(frames(GUEST, 8), nobody(24), age=age))
+    events, _ = watch(Stage(frames(GUEST, 8), empty_room(24), age=age))
     assert [decision for decision, _ in events.decisions] == [outcome]
     assert all((event.reason, event.frames) == ("stale", 8) for event in events if event.outcome == "denied")
 
@@ -311,13 +311,13 @@ def test_when_nobody_reads_any_more_the_other_sinks_hear_of_the_stop() -> None:
         if event.kind != "start":
             raise StreamClosed
 
-    events, _ = watch(Stage(frames(GUEST, 8), nobody(12)), sinks=[read_once])
+    events, _ = watch(Stage(frames(GUEST, 8), empty_room(12)), sinks=[read_once])
     assert [event.kind for event in events] == ["start", "decision", "stop"]
     assert events[-1].reason == "nobody reads the events any more"
 
 
 def test_a_kit_that_finds_no_faces_is_refused_at_the_start() -> None:
-    terminal = Terminal(Recognizer(kits.parse(doors.kit())), Stage(nobody(1)))
+    terminal = Terminal(Recognizer(kits.parse(doors.kit())), Stage(empty_room(1)))
     with pytest.raises(KitError, match="cropped"):
         terminal.run()
 
@@ -409,7 +409,7 @@ def test_no_more_frames_are_looked_at_than_was_asked_for_and_a_stop_does_not_wai
         ended = False
 
         def frame(self, timeout: float) -> Frame:
-            return Frame(image=nobody(1)[0], captured=self.clock, number=1)
+            return Frame(image=empty_room(1)[0], captured=self.clock, number=1)
 
     began = time.monotonic()
     with running(Endless(), max_fps=20) as (_, terminal):
@@ -456,7 +456,7 @@ def test_the_examples_of_the_documentation_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "door.kit").write_bytes(orl_door.kit())
-    orl_door.video(tmp_path / "door.mp4", frames(GUEST, 8), nobody(12))
+    orl_door.video(tmp_path / "door.mp4", frames(GUEST, 8), empty_room(12))
     in_a_loop, whole = examples()
     exec(compile(in_a_loop, "docs/guide/python.md", "exec"), {})
     assert capsys.readouterr().out.count(f"{GUEST} recognised") >= 5

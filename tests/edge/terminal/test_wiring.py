@@ -20,7 +20,7 @@ from tests.edge.sinks.test_webhook import SECRET, Server
 from tests.fakes.mqtt_broker import Broker, listening
 from tests.fixtures import orl_door
 from tests.fixtures.command import command, environment
-from tests.fixtures.orl_door import GUEST, STRANGER, frames, nobody
+from tests.fixtures.orl_door import GUEST, STRANGER, empty_room, frames
 
 EVENT = "lclrr-edge/north/event"
 
@@ -36,7 +36,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 def settings(folder: Path, mqtt_port: int, webhook_port: int) -> Path:
     (folder / "door.kit").write_bytes(orl_door.kit())
-    orl_door.video(folder / "visits.avi", frames(GUEST, 8), nobody(12), frames(STRANGER, 8), nobody(12))
+    orl_door.video(folder / "visits.avi", frames(GUEST, 8), empty_room(12), frames(STRANGER, 8), empty_room(12))
     (folder / "secret").write_text(SECRET)
     write_keys(folder / "key.pem")
     opener = folder / "open.sh"
