@@ -114,18 +114,16 @@ class Model:
 
     def facts(self) -> dict[str, Any]:
         """Return a description without names and pixels."""
-        header = self._header()
-        del header["labels"], header["spec"]
-        return {
+        facts = self._header() | {
             "people": len(self.labels),
             "photos": len(self.crops),
             "crop": f"{self.spec.height}x{self.spec.width}",
             "features": self.spec.settings(),
             "D": self.D.shape,
             "W": self.W.shape,
-            **header,
             "training": {name: value for name, value in self.training.items() if name != "residuals"},
         }
+        return {name: value for name, value in facts.items() if name not in ("labels", "spec")}
 
     def _header(self) -> dict[str, Any]:
         return {

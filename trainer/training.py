@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
@@ -18,9 +18,8 @@ from edge.text import plural, some
 from edge.vision.confidence import score_confidence
 from edge.vision.preprocess import FeatureSpec
 from trainer import presets, thresholds
-from trainer.baselines.registry import Method, method_of
-from trainer.data import gallery as galleries
-from trainer.data.gallery import Gallery
+from trainer.baselines.registry import Method
+from trainer.data.gallery import Gallery, check_not_enrolled, load, load_like
 from trainer.features.illumination import without_misleading_pixels
 from trainer.features.network import SIDE, Network
 from trainer.features.spec import Spec, parse_network
@@ -103,44 +102,9 @@ def to_model(estimator: Any, gallery: Gallery, spec: Spec, training: dict[str, A
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitSettings:
-    """Settings of one training from files."""
-
-    photos: Path
-    """A folder per person, or an .npz or .mat file."""
-    cropped: bool = False
-    """The photos of the folder show faces only."""
-    size: tuple[int, int] | None = None
-    """Height and width of the crops, or None for the usual size."""
-    skip_bad: bool = False
-    """Leave out unusable photos instead of stopping."""
-    method: str = "lclrrdl"
-    preset: str | None = None
-    """One of PRESETS; None for the one that suits the features."""
-    config: Path | None = None
-    """A TOML file of parameters, which override those of the preset."""
-    parameters: dict[str, Any] = field(default_factory=dict)
-    """Parameters that override preset and config."""
-    fpir: float = thresholds.FPIR
-    """Share of strangers' photos that may get a name."""
-    calibrate: bool = True
-    """Measure the threshold."""
-    strangers: Path | None = None
-    """Photos of people who are not enrolled, to measure the threshold on."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.strangers is not None and not self.calibrate:
-            raise UsageError("--strangers needs the measurement that --no-calibrate turns off.", "Use only one of them.")
-        if not 0 < self.fpir < 1:
-            raise UsageError(f"--fpir {self.fpir:g} is not between 0 and 1.", "Choose for example --fpir 0.01.")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Job:
     """A training whose photos are loaded and whose parameters are complete."""
 
-    settings: FitSettings
     method: Method
     gallery: Gallery
     strangers: Gallery | None
@@ -148,98 +112,89 @@ class Job:
     parameters: dict[str, Any]
     notes: tuple[str, ...]
 
-    @property
-    def is_lclrrdl(self) -> bool:
-        return self.method.estimator is LCLRRDL
 
+def prepare(
+    gallery: Callable[[Network | None], Gallery],
+    strangers: Path | None,
+    *,
+    method: Method,
+    preset: str | None,
+    config: Path | None,
+    options: dict[str, Any],
+    progress: Progress | None = None,
+    say: Say = lambda _: None,
+) -> Job:
+    """Complete the parameters and load the photos: `options` override the TOML file `config`, which overrides the preset.
 
-def prepare(settings: FitSettings, *, progress: Progress | None = None, say: Say = lambda _: None) -> Job:
-    """Load the photos and complete the parameters. `progress` is called with (photos read, photos)."""
-    method = method_of(settings.method)
-    own_method = method.estimator is LCLRRDL
+    `gallery` loads the training photos for a network, or for our own features (None).
+    """
+    is_lclrrdl = method.estimator is LCLRRDL
     default = presets.PRESETS[presets.DEFAULT]
-    known = default if own_method else signature(method.estimator).parameters
-    given = presets.from_toml(settings.config, known) if settings.config else {}
-    given |= settings.parameters
-    if own_method:
-        parameters = presets.PRESETS[settings.preset or presets.default_preset(given.get("features"))] | given
+    given = presets.from_toml(config, default if is_lclrrdl else signature(method.estimator).parameters) if config else {}
+    given |= options
+    if is_lclrrdl:
+        parameters = presets.PRESETS[preset or presets.default_preset(given.get("features"))] | given
     else:
-        unsupported = {} if settings.preset is None else {"preset": settings.preset}
-        parameters = {"features": default["features"]} | method.for_device(given | unsupported)
+        parameters = {"features": default["features"]} | method.for_device(given | ({"preset": preset} if preset else {}))
     features = parameters.pop("features")
     network = parse_network(features, say)
-    if own_method and network is not None and "parts" not in settings.parameters:
+    if is_lclrrdl and network is not None and "parts" not in options:
         parameters["parts"] = None
-    gallery = load_gallery(
-        settings.photos,
-        cropped=settings.cropped,
-        size=settings.size,
-        skip_bad=settings.skip_bad,
-        network=network,
-        progress=progress,
-        say=say,
-    )
-    notes, strangers = list(gallery.notes), None
-    if settings.strangers is not None:
-        size = gallery.images.shape[1], gallery.images.shape[2]
-        strangers = galleries.load_like(settings.strangers, size=size, alignment=gallery.alignment, progress=progress, say=say)
-        galleries.check_not_enrolled(strangers, gallery.images, gallery.people)
-        notes += strangers.notes
-    spec = spec_for(gallery, features, network)
-    if own_method and "features" not in given:
-        usual, spec = spec, without_misleading_pixels(gallery.images, gallery.labels, spec)
+    photos, others = gallery(network), None
+    notes = photos.notes
+    if strangers is not None:
+        others = load_like(strangers, size=photos.crop_size, alignment=photos.alignment, progress=progress, say=say)
+        check_not_enrolled(others, photos.images, photos.people)
+        notes += others.notes
+    spec = spec_for(photos, features, network)
+    if is_lclrrdl and "features" not in given:
+        usual, spec = spec, without_misleading_pixels(photos.images, photos.labels, spec)
         if spec != usual:
-            notes.append("The light differs much between the photos: using --features gradient instead of both.")
-    return Job(
-        settings=settings,
-        method=method,
-        gallery=gallery,
-        strangers=strangers,
-        spec=spec,
-        parameters=parameters,
-        notes=tuple(notes),
-    )
+            notes += ("The light differs much between the photos: using --features gradient instead of both.",)
+    return Job(method=method, gallery=photos, strangers=others, spec=spec, parameters=parameters, notes=notes)
 
 
 def train(
-    job: Job, *, callback: Callable[[Step], None] | None = None, progress: Progress | None = None
+    job: Job,
+    *,
+    fpir: float | None,
+    seed: int,
+    callback: Callable[[Step], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Model, list[str]]:
-    """Train the model of a job; also return notes for the user."""
-    settings = job.settings
+    """Train the model of a job; also return notes for the user. Without `fpir`, no threshold is measured."""
     model = fit(
         job.gallery,
         job.spec,
-        job.parameters | {"random_state": settings.seed},
+        job.parameters | {"random_state": seed},
         callback,
         method=job.method.estimator,
-        fpir=settings.fpir if settings.calibrate else None,
+        fpir=fpir,
         strangers=job.strangers,
         progress=progress,
     )
     notes = []
     if model.calibration is None:
-        why = f"needs {thresholds.MIN_PEOPLE} people or --strangers" if settings.calibrate else "was turned off"
+        why = "was turned off" if fpir is None else f"needs {thresholds.MIN_PEOPLE} people or --strangers"
         notes.append(f"The threshold against strangers was not measured: the measurement {why}.")
     suspected = model.suspected_labels(job.gallery.sources)
     if suspected:
         notes.append(f"Not used, because the names may be wrong: {some(suspected)}. --no-doubt uses them.")
     atoms = job.parameters.get("atoms_per_class") or 0
     few = sum(photos < atoms for photos in Counter(job.gallery.labels.tolist()).values())
-    have = plural(few, "person has", "people have")
-    if few and "atoms_per_class" in settings.parameters:
-        notes.append(f"{have} fewer than {atoms} photos, so they get one atom per photo.")
-    if few and job.is_lclrrdl and not job.parameters["copies"]:
-        notes.append(f"{have} few photos. --augment improves their recognition.")
+    if few:
+        hint = " --augment improves their recognition." if job.parameters.get("copies") == 0 else ""
+        notes.append(f"{plural(few, 'person has', 'people have')} fewer photos than {atoms} atoms.{hint}")
     return model, notes
 
 
 def load_gallery(
     photos: Path,
+    network: Network | None,
     *,
     cropped: bool,
     size: tuple[int, int] | None,
     skip_bad: bool,
-    network: Network | None,
     progress: Progress | None = None,
     say: Say = lambda _: None,
 ) -> Gallery:
@@ -249,11 +204,9 @@ def load_gallery(
         if size not in (None, (SIDE, SIDE)):
             raise UsageError(f"A network needs crops of {SIDE}x{SIDE}.", "Leave --size out.")
         size, alignment = (SIDE, SIDE), network.alignment
-    return galleries.load(
-        photos, cropped=cropped, size=size, skip_bad=skip_bad, alignment=alignment, progress=progress, say=say
-    )
+    return load(photos, cropped=cropped, size=size, skip_bad=skip_bad, alignment=alignment, progress=progress, say=say)
 
 
 def spec_for(gallery: Gallery, features: str, network: Network | None) -> Spec:
     """Return the spec for the crops of a gallery: the network, or our own features of this kind."""
-    return network or FeatureSpec.for_crop(gallery.images.shape[1], gallery.images.shape[2], features)
+    return network or FeatureSpec.for_crop(*gallery.crop_size, features)

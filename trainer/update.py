@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from edge.errors import GalleryError, UsageError
-from edge.text import count, same_spelling, some
-from trainer.data.gallery import Gallery, load_like
+from edge.text import same_spelling, some
+from trainer.data.gallery import Gallery, load_like, unusable_photos
 from trainer.method.base import random_atoms
 from trainer.method.classifier import ridge
 from trainer.method.estimator import LCLRRDL
@@ -40,10 +40,7 @@ def load_photos(
     size = model.spec.height, model.spec.width
     photos = load_like(folder, size=size, alignment=model.alignment, progress=progress, say=say)
     if photos.rejected and not skip_bad:
-        bad = [f"{photo.source} ({photo.reason})" for photo in photos.rejected]
-        raise GalleryError(
-            f"{count(bad, 'photo')} cannot be used: {some(bad)}.", "Replace them, or pass --skip-bad to leave them out."
-        )
+        raise unusable_photos(photos.rejected)
     return photos
 
 

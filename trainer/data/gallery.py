@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from edge.camera.photo import SUFFIXES, PhotoError, decode, to_8_bit
 from edge.errors import GalleryError
 from edge.kit.manifest import ALIGNMENT, NO_ALIGNMENT
-from edge.text import count, hxw, same_spelling, some
+from edge.text import hxw, plural, printable, same_spelling, some
 from edge.vision.detect import FaceDetector, YuNetDetector, photo_min_face
 from edge.vision.preprocess import SIZE, align, resize_crop
 from edge.vision.quality import QualityLimits, assess
@@ -60,6 +60,9 @@ class RejectedPhoto:
     condition: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.source} ({self.reason})"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Gallery:
@@ -70,7 +73,7 @@ class Gallery:
     labels: NDArray[np.str_]
     """(N,), the person in each photo."""
     sources: tuple[str, ...]
-    """Where each photo came from: `anna/1.jpg`, or `faces.npz[17]`."""
+    """`anna/1.jpg`, or `faces.npz[17]`."""
     notes: tuple[str, ...] = ()
     """Sentences for the user: what was changed or left out."""
     alignment: str = NO_ALIGNMENT
@@ -89,6 +92,11 @@ class Gallery:
     def people(self) -> tuple[str, ...]:
         """The people, sorted."""
         return tuple(str(person) for person in np.unique(self.labels))
+
+    @property
+    def crop_size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.images.shape[1], self.images.shape[2]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -149,7 +157,7 @@ def load(
         raise GalleryError(f"There is no {path}.", "Check the path.")
     elif path.suffix.lower() in arrays.SUFFIXES:
         cropped = True
-        photos = arrays.photos(path, size, notes)
+        photos = arrays.photos(path, size)
         entries = [_Entry(person, f"{path.name}[{i}]", read, condition) for i, (person, condition, read) in enumerate(photos)]
         people = {entry.person for entry in entries}
     else:
@@ -159,20 +167,26 @@ def load(
         crop = partial(_aligned, finder=finder, size=size or SIZE, alignment=alignment)
     read = _read_all(entries, crop, progress)
     if read.rejected and not (skip_bad or testing):
-        raise GalleryError(
-            f"{count(read.bad, 'photo')} cannot be used: {some(read.bad)}.",
-            "Replace them, or pass --skip-bad to leave them out."
-            + ("" if cropped else " Photos that show only a face may need --cropped."),
-        )
+        hint = "" if cropped else " Photos that show only a face may need --cropped."
+        raise unusable_photos(read.rejected, hint)
     _check(read, people, testing)
+    found = read.entries
     return Gallery(
         images=np.stack(read.images),
-        labels=np.array([entry.person for entry in read.entries]),
-        sources=tuple(entry.source for entry in read.entries),
+        labels=np.array([entry.person for entry in found]),
+        sources=tuple(entry.source for entry in found),
         notes=(*notes, *_notes(read, testing)),
         alignment=NO_ALIGNMENT if cropped else alignment,
-        conditions=tuple(entry.condition for entry in read.entries) if any(entry.condition for entry in read.entries) else (),
+        conditions=tuple(entry.condition for entry in found) if any(entry.condition for entry in found) else (),
         rejected=tuple(read.rejected),
+    )
+
+
+def unusable_photos(rejected: Sequence[RejectedPhoto], hint: str = "") -> GalleryError:
+    """Return the error that lists the photos which cannot be used."""
+    return GalleryError(
+        f"{plural(len(rejected), 'photo')} cannot be used: {some(list(map(str, rejected)))}.",
+        f"Replace them, or pass --skip-bad to leave them out.{hint}",
     )
 
 
@@ -206,9 +220,6 @@ def check_not_enrolled(strangers: Gallery, images: Iterable[NDArray[np.uint8]], 
         )
 
 
-# --- Crops ---
-
-
 def _resized(grey: NDArray[np.uint8], *, size: tuple[int, int] | None) -> tuple[NDArray[np.uint8], str]:
     """Return a cropped photo at the wanted size, and a remark."""
     if size is None or grey.shape == size:
@@ -233,9 +244,6 @@ def _aligned(
     return align(grey, faces[0].landmarks, size, alignment), _SEVERAL_FACES if len(faces) > 1 else ""
 
 
-# --- Reading ---
-
-
 @dataclass(frozen=True)
 class _Entry:
     """One photo that is not read yet. Files are decoded one at a time to save memory."""
@@ -258,10 +266,6 @@ class _Read:
     """Sources by remark."""
     conflicts: list[str] = field(default_factory=list)
     """Pairs of sources: one photo with two names."""
-
-    @property
-    def bad(self) -> list[str]:
-        return [f"{photo.source} ({photo.reason})" for photo in self.rejected]
 
     def remark(self, remark: str, source: str) -> None:
         self.remarks.setdefault(remark, []).append(source)
@@ -322,8 +326,9 @@ def _check(read: _Read, people: set[str], testing: bool) -> None:
 
 
 def _notes(read: _Read, testing: bool) -> list[str]:
-    remarks = ({"left out, because they cannot be used": read.bad} if read.rejected else {}) | read.remarks
-    notes = [f"{count(sources, 'photo')} {remark}: {some(sources)}." for remark, sources in remarks.items()]
+    unusable = {"left out, because they cannot be used": list(map(str, read.rejected))} if read.rejected else {}
+    remarks = unusable | read.remarks
+    notes = [f"{plural(len(sources), 'photo')} {remark}: {some(sources)}." for remark, sources in remarks.items()]
     photos_of = Counter(entry.person for entry in read.entries)
     single = [person for person, photos in sorted(photos_of.items()) if photos == 1]
     if single and not testing:
@@ -331,36 +336,31 @@ def _notes(read: _Read, testing: bool) -> list[str]:
     return notes
 
 
-# --- A folder per person ---
-
-
 def _folder_entries(root: Path, notes: list[str], *, colour: bool, flat: bool) -> tuple[set[str], list[_Entry]]:
     people: set[str] = set()
     entries: list[_Entry] = []
-    ignored: dict[str, list[str]] = {"outside a person's folder": [], "folders inside a person's folder": [], "not photos": []}
-    outside, nested, not_photos = ignored.values()
+    ignored: list[str] = []
     items = _visible(root)
     if flat and any(map(_is_photo, items)) and not any(item.is_dir() for item in items):
         person = _person(root.resolve().name)
         photos = [item for item in items if _is_photo(item)]
-        return {person}, [_Entry(person, _printable(photo.name), partial(decode, photo, colour=colour)) for photo in photos]
+        return {person}, [_Entry(person, printable(photo.name), partial(decode, photo, colour=colour)) for photo in photos]
     for folder in items:
         if not folder.is_dir():
-            (outside if _is_photo(folder) else not_photos).append(_printable(folder.name))
+            ignored.append(printable(folder.name))
             continue
         person = _person(folder.name)
         people.add(person)
         for file in _visible(folder):
-            source = f"{_printable(folder.name)}/{_printable(file.name)}"
-            if file.is_dir():
-                nested.append(source)
-            elif _is_photo(file):
+            source = f"{printable(folder.name)}/{printable(file.name)}"
+            if _is_photo(file):
                 entries.append(_Entry(person, source, partial(decode, file, colour=colour)))
             else:
-                not_photos.append(source)
+                ignored.append(source)
     if not people:
         raise GalleryError(f"{root} holds no folder of a person.", "Make a folder for each person: PHOTOS/anna/1.jpg.")
-    notes += [f"Ignored ({reason}): {some(names)}." for reason, names in ignored.items() if names]
+    if ignored:
+        notes.append(f"Ignored, because they are not photos in a person's folder: {some(ignored)}.")
     return people, entries
 
 
@@ -373,17 +373,13 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _is_photo(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES
-
-
-def _printable(name: str) -> str:
-    return name.encode("utf-8", "replace").decode()
+    return path.suffix.lower() in SUFFIXES and not path.is_dir()
 
 
 def _person(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise GalleryError(f"The folder name {_printable(name)} is not valid UTF-8.", "Rename the folder.") from None
+        raise GalleryError(f"The folder name {printable(name)} is not valid UTF-8.", "Rename the folder.") from None
     # macOS decomposes accents, other systems do not.
     return same_spelling(name)

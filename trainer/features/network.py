@@ -205,13 +205,17 @@ def prepared(model: bytes) -> Any:
     def renamed(listed: Any) -> list[str]:
         return [names.setdefault(name, f"{PREFIX}{len(names)}") for name in listed]
 
-    nodes = []
-    for number, node in enumerate(graph.node):
-        built = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=f"{PREFIX}node.{number}")
-        built.input.extend(renamed(node.input))
-        built.output.extend(renamed(node.output))
-        built.attribute.extend(node.attribute)
-        nodes.append(built)
+    nodes = [
+        onnx.NodeProto(
+            op_type=node.op_type,
+            domain=node.domain,
+            name=f"{PREFIX}node.{number}",
+            input=renamed(node.input),
+            output=renamed(node.output),
+            attribute=node.attribute,
+        )
+        for number, node in enumerate(graph.node)
+    ]
     used = {name for node in graph.node for name in node.input}
     initializers = [tensor for name, tensor in weights.items() if name in used]
     for tensor in initializers:

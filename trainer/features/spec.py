@@ -25,32 +25,15 @@ class Spec(Protocol):
     @property
     def width(self) -> int: ...
     @property
-    def length(self) -> int:
-        """Entries of a vector."""
-        ...
-
+    def length(self) -> int: ...  # entries of a vector
     @property
-    def alignment(self) -> str:
-        """The alignment of the crops that it expects."""
-        ...
-
+    def alignment(self) -> str: ...  # of the crops
     @property
-    def own(self) -> FeatureSpec | None:
-        """Our own features, at the end of the vector; None if there are none."""
-        ...
-
+    def own(self) -> FeatureSpec | None: ...  # our own features, at the end of the vector
     @property
-    def network(self) -> Network | None:
-        """The network, or None."""
-        ...
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings as plain values, for headers and manifests."""
-        ...
-
-    def vectors(self, crops: Array) -> Array:
-        """Return (N, length) rows of unit length from crops (N, H, W)."""
-        ...
+    def network(self) -> Network | None: ...
+    def settings(self) -> dict[str, Any]: ...  # plain values, for headers and manifests
+    def vectors(self, crops: Array) -> Array: ...  # (N, length) unit rows from crops (N, H, W)
 
 
 def from_settings(settings: Mapping[str, Any], network: bytes | None) -> Spec:
