@@ -1,4 +1,4 @@
-"""`python -m export`, because `export` alone is a shell builtin."""
+"""`python -m export`: the command `edge-export` (`export` alone is a shell builtin)."""
 
 from export.cli import main
 

@@ -1,7 +1,7 @@
 """The baselines' coders as nodes: features x (N,d) in, scores (N,C), code_norm and residual (N,) out.
 
-The arithmetic is that of trainer.baselines.coders, and the NumPy line stands above the nodes it becomes. Faces are rows here,
-and matrices are stored and read as in NumPy. What is computed from constants alone is folded when the graph is loaded.
+The arithmetic is that of trainer.baselines.coders. The comment above some nodes is the NumPy line that they compute. Faces are
+rows here. The runtime folds results of constants when it loads the graph.
 """
 
 from __future__ import annotations
@@ -9,65 +9,50 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from onnx import TensorProto
 
 from export.nodes import TINY, Graph, Precision, Stored
 from trainer.baselines.coders import BaselineCoder, BaselineCoding
-from trainer.baselines.llc import SMALLEST, LLCCoding
 from trainer.baselines.lrrs import SparseCoding
 from trainer.baselines.src import ERROR_STEP, RELAXATION, STEP, SRCCoding
-from trainer.model import Model
 from trainer.types import Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BaselineFactors:
-    """What the device needs of D and W, in the precision in which it is stored."""
-
-    constants: dict[str, Array]
-    """Those of trainer.baselines.coders."""
+class BaselineFactors(BaselineCoder):
+    """The part of a baseline's model that the device needs, in the precision in which it is stored."""
 
     @classmethod
-    def of(cls, model: Model) -> BaselineFactors:
-        assert isinstance(model.coder, BaselineCoder)
-        return cls(constants=dict(model.coder.constants))
-
-    @classmethod
-    def stored_in(cls, graph: bytes) -> BaselineFactors:
-        """Read back from a graph, as wide as the runtime will make them."""
+    def stored_in(cls, graph: bytes, coding: BaselineCoding) -> BaselineFactors:
+        """Read the factors back from a graph, widened as the runtime does."""
         stored = Stored(graph)
-        return cls(constants={name: stored[name] for name in ("Dt", "W", "K", "M") if name in stored})
+        return cls(coding=coding, constants={name: stored[name] for name in ("Dt", "W", "K", "M")})
 
     @property
     def people(self) -> int:
         return len(self.constants["W"])
 
-    def scores(self, X: Array, coding: BaselineCoding) -> Array:
-        """(C,n) of X (d,n): what the graph computes, in NumPy."""
-        return self._coder(coding).scores(X)
+    def with_iterations(self, iterations: int) -> BaselineFactors:
+        return replace(self, coding=replace(self.coding, iterations=iterations))
 
-    def sizes(self, X: Array, coding: BaselineCoding) -> tuple[Array, Array]:
-        """code_norm and residual (n,) of X (d,n)."""
-        Z = self._coder(coding).code(X)
+    def converged(self) -> BaselineFactors:
+        return replace(self, coding=self.coding.converged())
+
+    def sizes(self, X: Array) -> tuple[Array, Array]:
+        """Return code_norm and residual (n,) of X (d,n)."""
+        Z = self.code(X)
         return np.linalg.norm(Z, axis=0), np.linalg.norm(X - self.constants["Dt"].T @ Z, axis=0)
 
-    def steps(self, X: Array, coding: BaselineCoding) -> list[Array]:
-        """The scores after 1, 2, 3... iterations."""
-        coder = self._coder(coding)
-        kept: list[Array] = []
-        coder.code(X, lambda _, Z: kept.append(coder.scores(X, Z)))
-        return kept
+    def steps(self, X: Array) -> list[Array]:
+        """Return the scores after 1, 2, 3... iterations."""
+        scores: list[Array] = []
+        self.code(X, lambda _, Z: scores.append(self.scores(X, Z)))
+        return scores
 
-    def _coder(self, coding: BaselineCoding) -> BaselineCoder:
-        return BaselineCoder(coding=coding, constants=self.constants)
-
-    def write(self, g: Graph, x: str, coding: BaselineCoding, precision: Precision) -> None:
-        """The nodes of scores, code_norm and residual."""
+    def write(self, g: Graph, x: str, precision: Precision) -> None:
+        """Write the nodes of scores, code_norm and residual."""
+        coding = self.coding
         for name, value in self.constants.items():
             g.weight(name, value, precision)
-        if isinstance(coding, LLCCoding):
-            _llc(g, x, replace(coding, neighbours=min(coding.neighbours, len(self.constants["Dt"]))))
-            return
         if isinstance(coding, SRCCoding) and not coding.occlusion:
             z = _sparse(g, x, coding)
         else:
@@ -85,13 +70,13 @@ class BaselineFactors:
 
 
 def _explained(g: Graph, x: str, z: str, error: str, coding: SRCCoding) -> None:
-    """scores (N,C): trainer.baselines.src.scores."""
+    """Write scores (N,C): trainer.baselines.src.scores."""
     seen = x
     if coding.occlusion:
         # x - soft_threshold(x - D z, lam)
         covered = _soft(g, error, coding.lam, "covered")[0]
         seen = g("Sub", [x, covered], "seen")
-    # own = D'D, and zero for atoms of different people
+    # own = D'D, with zeros for atoms of different people
     same = g("Gemm", ["W", "W"], "same_person", transA=1)
     own = g("Mul", [g("Gemm", ["Dt", "Dt"], "G", transB=1), same], "G_own")
     # z_c'(2 D_c'x - G_cc z_c) / maximum(|x|^2, tiny)
@@ -103,10 +88,10 @@ def _explained(g: Graph, x: str, z: str, error: str, coding: SRCCoding) -> None:
 
 
 def _soft(g: Graph, rows: str, bound: float, name: str) -> tuple[str, str]:
-    """S_bound(rows), called `name`, and what it takes away: clip(rows, -bound, bound)."""
+    """Return S_bound(rows), named `name`, and the removed part: clip(rows, -bound, bound)."""
     bounds = [g.scalar(f"{name}_{side}", sign * bound) for side, sign in (("least", -1), ("most", 1))]
-    taken = g("Clip", [rows, *bounds], f"{name}_taken")
-    return g("Sub", [rows, taken], name), taken
+    removed = g("Clip", [rows, *bounds], f"{name}_taken")
+    return g("Sub", [rows, removed], name), removed
 
 
 def _scaled(g: Graph, rows: str, factor: float, name: str) -> str:
@@ -114,7 +99,7 @@ def _scaled(g: Graph, rows: str, factor: float, name: str) -> str:
 
 
 def _relaxed(g: Graph, new: str, before: tuple[str, str] | None, a: float, name: str) -> str:
-    """a new + (1 - a) old + dual, called `name`; (old, dual) are both zero at first."""
+    """Return a new + (1 - a) old + dual, named `name`. (old, dual) are zero in the first iteration."""
     if before is None:
         return g("Mul", [new, g.scalar("a", a)], name)
     old, dual = before
@@ -123,7 +108,7 @@ def _relaxed(g: Graph, new: str, before: tuple[str, str] | None, a: float, name:
 
 
 def _sparse(g: Graph, x: str, coding: SRCCoding) -> str:
-    """z (N,m): trainer.baselines.src._steps."""
+    """Return z (N,m): trainer.baselines.src._steps."""
     z = Kx = g("Gemm", [x, "K"], "Kx", transB=1)
     before = None
     for k in range(coding.iterations):
@@ -137,7 +122,7 @@ def _sparse(g: Graph, x: str, coding: SRCCoding) -> str:
 
 
 def _robust(g: Graph, x: str, coding: SRCCoding | SparseCoding, length: int) -> str:
-    """z (N,m): trainer.baselines.lrrs.code_sparsely, in whose letters this is, and src._robust_steps."""
+    """Return z (N,m): trainer.baselines.lrrs.code_sparsely (with its letters) and src._robust_steps."""
     if isinstance(coding, SRCCoding):
         a, ratio, share = float(RELAXATION), 1.0, float(1 / (1 + coding.lam / ERROR_STEP))
         bounds = [(float(ERROR_STEP), float(STEP), 0.0)] * coding.iterations
@@ -171,40 +156,3 @@ def _robust(g: Graph, x: str, coding: SRCCoding | SparseCoding, length: int) -> 
         q = _soft(g, _scaled(g, f, share, f"share_F_{k}"), error_bound, f"e_of_share_{k}")[1]
         of_error = g("Sub", [f, q], f"e_{k + 1}"), _scaled(g, q, ratio, f"y1_{k + 1}")
     return j if isinstance(coding, SRCCoding) else z
-
-
-def _llc(g: Graph, x: str, coding: LLCCoding) -> None:
-    """scores (N,C), code_norm and residual (N,): trainer.baselines.llc.local_codes; but C is taken from B_k - x itself."""
-    k = coding.neighbours
-    # nearest = argsort(-H)[:k]
-    h = g("Gemm", [x, "Dt"], "h", transB=1)
-    g("TopK", [h, g.constant("k", np.array([k], np.int64))], ["nearest_h", "nearest"], axis=1)
-    # apart = B_k - x 1';  C = apart @ apart.T
-    atoms = g("Gather", ["Dt", "nearest"], "B_k", axis=0)
-    faces = g("Reshape", [x, g.constant("face_shape", np.array([0, 1, -1], np.int64))], "x_1")
-    apart = g("Cast", [g("Sub", [atoms, faces], "apart")], "apart_double", to=TensorProto.DOUBLE)
-    C = g("MatMul", [apart, g("Transpose", [apart], "apart_turned", perm=[0, 2, 1])], "C")
-    # C += eye(k) * beta * maximum(trace(C), SMALLEST)
-    axis_1, axes = g.constant("axis_1", np.array([1], np.int64)), g.constant("axes_1_2", np.array([1, 2], np.int64))
-    trace = g("ReduceSum", [g("Mul", [C, g.constant("eye", np.eye(k))], "C_diagonal"), axes], "trace", keepdims=1)
-    floored = g("Max", [trace, g.constant("smallest", np.array(SMALLEST))], "trace_floored")
-    C = g("Add", [C, g("Mul", [floored, g.constant("beta_eye", coding.beta * np.eye(k))], "ridge")], "C_ridge")
-    # w = solve(C, 1), by Gauss and Jordan: [C 1] becomes [I w]. C is positive definite, and needs no other pivots.
-    pads = g.constant("one_column", np.array([0, 0, 0, 0, 0, 1], np.int64))
-    A = g("Pad", [C, pads, g.constant("one_double", np.array(1.0))], "A_0")
-    for i in range(k):
-        at = g.constant(f"at_{i}", np.array([i], np.int64))
-        row, column = (g("Gather", [A, at], f"{name}_{i}", axis=axis) for axis, name in ((1, "row"), (2, "column")))
-        scaled = g("Div", [row, g("Gather", [row, at], f"pivot_{i}", axis=2)], f"scaled_row_{i}")
-        others = g("Sub", [column, g.constant(f"e_{i}", np.eye(k)[:, [i]])], f"others_{i}")
-        A = g("Sub", [A, g("Mul", [others, scaled], f"change_{i}")], f"A_{i + 1}")
-    w = g("Gather", [A, g.constant("at_last", np.array([k], np.int64))], "w_unscaled", axis=2)
-    w = g("Div", [w, g("ReduceSum", [w, axis_1], "w_sum", keepdims=1)], "w")
-    # scores = W z
-    own = g("Gather", [g("Transpose", ["W"], "Wt", perm=[1, 0]), "nearest"], "W_of_nearest", axis=0)
-    narrow = g("Cast", [w], "w_float", to=TensorProto.FLOAT)
-    g("ReduceSum", [g("Mul", [narrow, own], "w_W"), axis_1], "scores", keepdims=0)
-    # code_norm = norm(z);  residual = norm(x - D z), which is that of apart @ w as w has the sum 1
-    g("ReduceL2", [narrow], "code_norm", axes=[1, 2], keepdims=0)
-    error = g("ReduceSum", [g("Mul", [w, apart], "w_apart"), axis_1], "error", keepdims=0)
-    g("ReduceL2", [g("Cast", [error], "error_float", to=TensorProto.FLOAT)], "residual", axes=[1], keepdims=0)

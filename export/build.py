@@ -1,9 +1,9 @@
-"""From a model to a kit that has been measured, checked and compared with the trainer."""
+"""Builds a kit from a model: measures, packs, signs and compares it with the trainer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -11,43 +11,39 @@ from threadpoolctl import threadpool_limits
 from edge.errors import PrecisionLossError, UsageError
 from edge.kit import format as kits
 from edge.kit.manifest import Thresholds
-from export import graph
-from export import measure as calibrate
-from export.baseline_graph import BaselineFactors
-from export.graph import Factors, Precision
+from export import graph, measure
+from export.graph import AnyFactors
 from export.measure import Choice
+from export.nodes import PRECISIONS, Precision
 from export.pack import bundle
-from export.verify import Parity, verify
+from export.verify import Parity, verify_kit
 from trainer.data.gallery import Gallery
 from trainer.model import Model
 
 
-def quiet(_: str) -> None:
-    """Where nobody wants to know."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Built:
-    """A kit, and what was found on the way."""
+class BuiltKit:
+    """A kit, and the measurements of its build."""
 
     kit: bytes
     choice: Choice
     timings: dict[int, float]
     """Microseconds per face by iterations, measured here."""
     accuracies: dict[str, float]
-    """Through the graph, by precision."""
+    """Accuracy of the graph by precision."""
     graph_bytes: dict[str, int]
-    """Of the graph, by precision."""
+    """Size of the graph by precision."""
     precision_timings: dict[str, float]
     """Microseconds per face by precision, measured here."""
     judged_on: str
-    """The faces that accuracies and loss were measured on."""
+    """The faces on which accuracies and loss were measured."""
     thresholds: Thresholds
     passed: dict[str, float]
+    """Shares that pass the thresholds (measure.thresholds)."""
     parities: list[Parity]
 
 
-def build(
+def build_kit(
     model: Model,
     *,
     precision: Precision = "fp32",
@@ -58,36 +54,39 @@ def build(
     private_key: bytes | None = None,
     kit_version: int = 1,
     series: str = "",
-    report: Callable[[str], None] = quiet,
-) -> Built:
-    """Choose the iterations, build the graph, measure the precision's loss, set thresholds, pack, sign, verify."""
+    report: Callable[[str], None] = lambda _: None,
+) -> BuiltKit:
+    """Choose the iterations, build the graph, measure the precision's loss, set thresholds, pack, sign, verify.
+
+    `data` are held-out faces. `report` receives the name of each step.
+    """
     factors = factorise(model)
-    hard = calibrate.hardened(model)
-    unseen = None if data is None else calibrate.held_out(model, data)
-    faces = hard if unseen is None else calibrate.together(hard, unseen)
-    choice = calibrate.choose(model, factors, faces, iterations, report)
+    hard = measure.hardened(model)
+    unseen = None if data is None else measure.held_out(model, data)
+    faces = hard if unseen is None else measure.joined(hard, unseen)
+    choice = measure.choose_iterations(model, factors, faces, iterations, report)
 
     report("precision")
-    graphs = {name: graph.build(factors, model.spec, choice.coding, name) for name in graph.PRECISIONS}
+    graphs = {name: graph.build(choice.factors, model.spec, name) for name in PRECISIONS}
     if len(graphs[precision]) > kits.MAX_BYTES:
         raise UsageError(
-            f"The graph takes {len(graphs[precision]) >> 20} MB, and a kit has room for {kits.MAX_BYTES >> 20}.",
+            f"The graph has {len(graphs[precision]) >> 20} MB, but a kit holds at most {kits.MAX_BYTES >> 20}.",
             "Use --precision int8, or a smaller embedding model.",
         )
     judged = hard if unseen is None else unseen
-    accuracies: dict[str, float] = {name: calibrate.accuracy(built, judged) for name, built in graphs.items()}
+    accuracies: dict[str, float] = {name: measure.accuracy(built, judged) for name, built in graphs.items()}
     loss = accuracies["fp32"] - accuracies[precision]
-    if loss > calibrate.LOSS and not allow_loss:
+    if loss > measure.LOSS and not allow_loss:
         raise PrecisionLossError(
-            f"{precision} costs {100 * loss:.2f} points of accuracy ({len(judged.crops)} faces), more than "
-            f"{100 * calibrate.LOSS:g}.",
-            "Take a finer --precision, or pass --allow-loss.",
+            f"{precision} costs {100 * loss:.2f} points of accuracy on {len(judged.crops)} faces, more than "
+            f"{100 * measure.LOSS:g}.",
+            "Use a finer --precision, or pass --allow-loss.",
         )
 
     report("thresholds")
-    thresholds, passed = calibrate.thresholds(graphs[precision], faces, model.calibration)
+    thresholds, passed = measure.thresholds(graphs[precision], faces, model.calibration)
     judged_on = "hardened training faces" if unseen is None else "held-out faces"
-    data_of_kit = bundle(
+    kit = bundle(
         model,
         graphs[precision],
         coding=choice.coding,
@@ -107,17 +106,15 @@ def build(
         series=series,
     )
     report("parity")
-    parities = verify(kits.parse(data_of_kit), model=model)
+    parities = verify_kit(kits.parse(kit), model=model)
     report("timings")
-    return Built(
-        kit=data_of_kit,
+    return BuiltKit(
+        kit=kit,
         choice=choice,
-        timings=_timings(model, factors, choice, precision),
+        timings=_timings(model, choice, precision),
         accuracies=accuracies,
         graph_bytes={name: len(built) for name, built in graphs.items()},
-        precision_timings={
-            name: calibrate.microseconds(built, choice.coding, model.crops[0]) for name, built in graphs.items()
-        },
+        precision_timings={name: measure.microseconds(built, choice.coding, model.crops[0]) for name, built in graphs.items()},
         judged_on=f"{len(judged.crops)} {judged_on}",
         thresholds=thresholds,
         passed=passed,
@@ -125,34 +122,29 @@ def build(
     )
 
 
-def factorise(model: Model) -> Factors | BaselineFactors:
-    """Factors of a model that a device can use. One thread, so that the same model gives the same bits on one machine."""
+def factorise(model: Model) -> AnyFactors:
+    """Return the factors of a model that a device can use. One thread: the same model gives the same bits on one machine."""
     if model.coding.kind == "batch":
-        raise UsageError(
-            f"A device codes one face at a time, and cannot use the coding {model.coding.kind}.", "Train with l1 or l21."
-        )
+        raise UsageError("A device codes one face at a time, so it cannot use the coding batch.", "Train with l1 or l21.")
     with threadpool_limits(1):
         return graph.factors_of(model)
 
 
-def bare(model: Model, precision: Precision, iterations: int | None) -> bytes:
-    """The graph alone, with the model's own number of iterations unless told otherwise."""
-    coding = model.coding if iterations is None else replace(model.coding, iterations=iterations)
-    return graph.build(factorise(model), model.spec, coding, precision)
+def build_graph(model: Model, precision: Precision = "fp32", iterations: int | None = None) -> bytes:
+    """Return only the graph, with the model's number of iterations by default."""
+    factors = factorise(model)
+    return graph.build(factors if iterations is None else factors.with_iterations(iterations), model.spec, precision)
 
 
-def _timings(model: Model, factors: Factors | BaselineFactors, choice: Choice, precision: Precision) -> dict[int, float]:
+def _timings(model: Model, choice: Choice, precision: Precision) -> dict[int, float]:
     chosen, last = choice.coding.iterations, len(choice.rows)
     shown = sorted({k for k in (1, 2, 4, 8, 12, 20, chosen - 1, chosen, chosen + 1) if 1 <= k <= last})
-    codings = [replace(choice.coding, iterations=k) for k in shown]
-    return {
-        coding.iterations: calibrate.microseconds(graph.build(factors, model.spec, coding, precision), coding, model.crops[0])
-        for coding in codings
-    }
+    graphs = {k: graph.build(choice.factors.with_iterations(k), model.spec, precision) for k in shown}
+    return {k: measure.microseconds(built, choice.coding, model.crops[0]) for k, built in graphs.items()}
 
 
 def facts(kit: kits.Kit) -> dict[str, Any]:
-    """What a kit is, for people and scripts: no name, no weight."""
+    """Return a description of a kit without names and weights."""
     manifest = kit.manifest
     return {
         "kit": kit.sha256,

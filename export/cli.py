@@ -1,4 +1,4 @@
-"""The `edge-export` command. Each function parses, calls the library, reports."""
+"""The command `edge-export`. Each function parses, calls the library, reports."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from edge.files import write_atomically
 from edge.kit import format as kits
 from edge.kit.format import Kit
 from edge.kit.manifest import MAX_VERSION, NO_ALIGNMENT
-from export import build as building
-from export import pack as writing
-from export.build import Built
-from export.graph import Precision
+from export.build import BuiltKit, build_graph, build_kit, facts
 from export.measure import AGREEMENT
-from export.verify import verify as verify_kit
+from export.nodes import Precision
+from export.pack import write_keys
+from export.verify import verify_kit
 from trainer.data import detector as detectors
 from trainer.data import gallery
 from trainer.model import Model
 
-app = console.new_app("Turn a trained model into the one file that a terminal needs.")
+app = console.new_app("Build and check kits: the one file that a terminal needs.")
 
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `trainer fit` wrote.")]
 KitFile = Annotated[Path, typer.Argument(metavar="KIT", help="A kit that `build` wrote.")]
-Iterations = Annotated[int | None, typer.Option(min=1, max=1000, help="Iterations of the coder (default: chosen).")]
+Iterations = Annotated[int | None, typer.Option(min=1, max=1000, help="Iterations of the coder (default: measured).")]
 PrecisionOption = Annotated[Precision, typer.Option(help="How the weights are stored.")]
-Key = Annotated[Path | None, typer.Option("--key", help="Public key (.pub): the kit must be signed with it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Key = Annotated[Path | None, typer.Option("--key", help="Public key (.pub) of the required signature.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")]
 
 
 @app.command()
@@ -41,21 +40,23 @@ def build(
     output: Annotated[Path, typer.Option("-o", "--output", help="The kit to write.")],
     precision: PrecisionOption = "fp32",
     iterations: Iterations = None,
-    data: Annotated[Path | None, typer.Option(help="Held-out faces: a folder per person, .npz or .mat.")] = None,
-    allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Accept a precision that costs over 0.2 points.")] = False,
-    detector: Annotated[Literal["yunet", "none"], typer.Option(help="The face detector to put in.")] = "yunet",
+    data: Annotated[Path | None, typer.Option(help="Held-out faces: a folder for each person, .npz or .mat.")] = None,
+    allow_loss: Annotated[
+        bool, typer.Option("--allow-loss", help="Accept a precision that costs more than 0.2 points.")
+    ] = False,
+    detector: Annotated[Literal["yunet", "none"], typer.Option(help="Face detector in the kit.")] = "yunet",
     sign: Annotated[Path | None, typer.Option(help="Private key to sign with.")] = None,
-    kit_version: Annotated[int, typer.Option(min=1, max=MAX_VERSION, help="A device takes a kit of a higher one only.")] = 1,
-    series: Annotated[str, typer.Option(help="The doors it is for: a device takes no kit of another series.")] = "",
+    kit_version: Annotated[int, typer.Option(min=1, max=MAX_VERSION, help="A device accepts only a higher version.")] = 1,
+    series: Annotated[str, typer.Option(help="Group of doors; a device rejects other series.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Choose the iterations, build the graph, check it against the trainer, and write a kit."""
+    """Measure, build the graph, compare it with the trainer, and write a kit."""
     private_key = None if sign is None else console.read_bytes(sign)
     trained = Model.load(model)
     held_out = None if data is None else _gallery(data, trained.alignment, (trained.spec.height, trained.spec.width))
     yunet = detectors.yunet(console.say) if detector == "yunet" else None
     with console.progress("Building") as line:
-        built = building.build(
+        built = build_kit(
             trained,
             precision=precision,
             iterations=iterations,
@@ -69,21 +70,23 @@ def build(
         )
     _write(output, built.kit)
     if as_json:
-        typer.echo(json.dumps(building.facts(kits.parse(built.kit)) | {"microseconds": built.timings}))
+        typer.echo(json.dumps(facts(kits.parse(built.kit)) | {"microseconds": built.timings}))
         return
-    for sentence in _account(built, output, precision):
+    for sentence in _report(built, output, precision):
         console.say(sentence)
 
 
 @app.command()
 def verify(
     kit: KitFile,
-    data: Annotated[Path | None, typer.Option(help="Real faces: a folder per person, .npz or .mat.")] = None,
-    model: Annotated[Path | None, typer.Option(help="The model it was built from: compares on its faces, too.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Real faces to compare on: a folder for each person, .npz or .mat.")
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="The model of the kit: compares on its faces too.")] = None,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a kit: bytes, signature, operators, shapes, and that it computes what the trainer computes."""
+    """Check a kit: checksums, signature, operators, shapes, self-test, and parity with the trainer."""
     opened = _open(kit, key)
     faces = None if data is None else _gallery(data, opened.manifest.alignment, opened.manifest.size)
     parities = verify_kit(opened, faces, None if model is None else Model.load(model))
@@ -91,65 +94,61 @@ def verify(
         found = [asdict(parity) for parity in parities]
         typer.echo(json.dumps({"kit": opened.sha256, "signature": opened.signature, "parity": found}))
         return
-    console.say(f"{kit}: checksums, operators and shapes are well; signature: {opened.signature}.")
+    console.say(f"{kit}: checksums, operators, shapes, self-test: OK; signature: {opened.signature}.")
     for parity in parities:
         right = "" if parity.accuracy is None else f", accuracy {parity.accuracy:.2%}"
         console.say(
-            f"{parity.number} {parity.crops} crops: the same labels, scores within {parity.score_difference:.1e}{right}."
+            f"Parity on {parity.number} {parity.crops} crops: same labels, scores within {parity.score_difference:.1e}{right}."
         )
     if data is None and model is None:
-        console.say("No real faces were compared: pass some with --data.")
+        console.say("No real faces were compared. Pass some with --data.")
 
 
 @app.command()
 def inspect(
     kit: KitFile,
     as_json: AsJson = False,
-    graph: Annotated[Path | None, typer.Option(help="Draw the graph into this .png or .svg.")] = None,
     key: Key = None,
 ) -> None:
-    """Show what a kit is."""
-    opened = _open(kit, key)
-    if graph is not None:
-        from export.draw import draw  # matplotlib is slow to load
-
-        draw(opened.recognizer, graph)
-    found = building.facts(opened)
+    """Describe a kit: version, people, settings, thresholds, signature."""
+    found = facts(_open(kit, key))
     typer.echo(json.dumps(found) if as_json else _table(found))
 
 
-@app.command("onnx")
-def bare(
+@app.command()
+def onnx(
     model: ModelFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")],
     precision: PrecisionOption = "fp32",
     iterations: Iterations = None,
 ) -> None:
-    """Write the bare graph, with the model's own number of iterations unless told otherwise."""
-    _write(output, building.bare(Model.load(model), precision, iterations))
+    """Write only the graph, with the model's number of iterations by default."""
+    _write(output, build_graph(Model.load(model), precision, iterations))
 
 
 @app.command("detector")
-def bare_detector(
+def write_detector(
     output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")] = Path("detector.onnx"),
 ) -> None:
-    """Write the face detector alone, for `edge capture` where there is no kit yet."""
+    """Write only the face detector, for `edge capture` before there is a kit."""
     _write(output, detectors.yunet(console.say))
 
 
 @app.command()
 def keygen(
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The private key to write; the public one goes beside it.")
+        Path, typer.Option("-o", "--output", help="The private key to write; the public key gets the suffix .pub.")
     ] = Path("kit-key.pem"),
 ) -> None:
     """Make a key pair to sign kits with."""
-    public = writing.write_keys(output)
-    console.say(f"{output} signs kits: keep it on the workstation. {public} goes to the devices, which then accept no others.")
+    public = write_keys(output)
+    console.say(
+        f"{output} signs kits: keep it on the workstation. Copy {public} to the devices: they then accept no other kits."
+    )
 
 
-def _account(built: Built, output: Path, precision: str) -> list[str]:
-    """The build in sentences and a table, for people."""
+def _report(built: BuiltKit, output: Path, precision: str) -> list[str]:
+    """Return the lines that describe a build."""
     choice, kit = built.choice, kits.parse(built.kit)
     lines = [f"{'iterations':>10}  {'agreement':>9}  {'accuracy':>8}  {'microseconds':>12}"]
     for k, taken in built.timings.items():
@@ -158,7 +157,7 @@ def _account(built: Built, output: Path, precision: str) -> list[str]:
         lines.append(f"{k:>10}  {row.agreement:>9.2%}  {row.accuracy:>8.2%}  {taken:>12.0f}{mark}")
     lines.append(f"{'converged':>10}  {1:>9.2%}  {choice.converged_accuracy:>8.2%}")
     if choice.row.agreement < AGREEMENT:
-        lines.append(f"The trainer's own coder has the label of the converged one on {choice.row.agreement:.2%} only.")
+        lines.append(f"Only {choice.row.agreement:.2%} of the faces have the label of the converged coder.")
     lines.append(f"\n{'precision':>10}  {'graph MB':>9}  {'accuracy':>8}  {'microseconds':>12}  on {built.judged_on}")
     for name, value in built.accuracies.items():
         mark = "  <- chosen" if name == precision else ""
@@ -167,10 +166,11 @@ def _account(built: Built, output: Path, precision: str) -> list[str]:
     lines.append("")
     largest = max(parity.score_difference for parity in built.parities)
     faces = sum(parity.number for parity in built.parities)
-    lines.append(f"Graph and NumPy: the same labels on {faces} crops, scores within {largest:.1e}.")
+    lines.append(f"Parity of graph and NumPy: same labels on {faces} crops, scores within {largest:.1e}.")
     lines.append(
-        f"{built.thresholds.sentence} Of a face at most {built.thresholds.residual:g} may stay unexplained. "
-        f"{built.passed['faces_passed']:.1%} of the calibration faces pass, none of {built.passed['non_faces']} noises."
+        f"{built.thresholds.sentence} The residual of a face must be at most {built.thresholds.residual:g}. "
+        f"{built.passed['faces_passed']:.1%} of the calibration faces pass; "
+        f"no false match on {built.passed['non_faces']} blank or noise images."
     )
     signed = {"none": "not signed", "unchecked": "signed"}[kit.signature]
     lines.append(f"{output}: {kit.length / 1e6:.2f} MB, {len(kit.manifest.labels)} people, {precision}, {signed}.")
@@ -178,6 +178,7 @@ def _account(built: Built, output: Path, precision: str) -> list[str]:
 
 
 def _table(found: dict[str, Any]) -> str:
+    """Return one line for each fact."""
     rows: list[tuple[str, str]] = []
     for name, value in found.items():
         if isinstance(value, dict):
@@ -195,7 +196,7 @@ def _open(kit: Path, key: Path | None) -> Kit:
 
 
 def _gallery(path: Path, alignment: str, size: tuple[int, int]) -> gallery.Gallery:
-    """Faces that are cropped as the training photos were."""
+    """Load faces, cropped like the training photos."""
     cropped = alignment == NO_ALIGNMENT
     faces = gallery.load(path, cropped=cropped, size=None if cropped else size, say=console.say, alignment=alignment)
     for note in faces.notes:
@@ -207,7 +208,7 @@ def _write(path: Path, data: bytes) -> None:
     try:
         write_atomically(path, data)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}).", "Choose another place with -o.") from None
+        raise UsageError(f"{path} cannot be written ({error.strerror}).", "Choose another path with -o.") from None
 
 
 def main() -> None:

@@ -2,16 +2,15 @@
 
     crops (N,H,W) uint8 -> features x (N,d) -> code w (N,r) -> scores (N,C), label, confidence, margin, code_norm, residual
 
-The arithmetic is that of edge.vision.preprocess.features and trainer.method.coding, and the NumPy line stands above the nodes it becomes;
-faces are rows here, so that a product reads U as it is stored. Folded: D = U diag(s) V', V into the classifier (B = WV), the
-kernels of blur and Sobel, and the penalty schedule. `l21` reads U once, `l1` with K iterations 2K - 1 times. Where
-an embedding model takes the place of the features, its nodes do so in the graph, and where the model is one of a baseline,
-those of export.baseline_graph take the place of the coder.
+The arithmetic is that of edge.vision.preprocess.features and trainer.method.coding. The comment above some nodes is the NumPy
+line that they compute. Faces are rows here, so a product reads U in its stored order. Folded before: D = U diag(s) V', V into
+the classifier (B = WV), the kernels of blur and Sobel, and the penalty schedule. `l21` reads U once, `l1` with K iterations
+2K - 1 times. A network replaces the feature nodes. A baseline's model replaces the coder (export.baseline_graph).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,8 @@ from onnx import TensorProto, helper, numpy_helper
 from edge.vision.confidence import BLANK
 from edge.vision.preprocess import FeatureSpec, direction_vectors
 from export.baseline_graph import BaselineFactors
-from export.nodes import EPS, TINY, Graph, Stored
-from export.nodes import OPSET as OPSET
-from export.nodes import PRECISIONS as PRECISIONS
-from export.nodes import Precision as Precision
+from export.nodes import EPS, TINY, Graph, Precision, Stored
+from trainer.baselines.coders import AnyCoding, BaselineCoder
 from trainer.features.network import CHANNELS, EMBEDDING, Network, prepared
 from trainer.features.parts import FAINT, fuse, unit_part
 from trainer.features.spec import Spec
@@ -32,14 +29,14 @@ from trainer.method.coding import ROUNDING, Coder, Coding, code_by_factors, proj
 from trainer.model import Model
 from trainer.types import Array
 
-CONTRAST = 8.0  # grey levels between the darkest and the brightest pixel that a face exceeds in any light
+CONTRAST = 8.0  # grey levels between the darkest and the brightest pixel; every face has more, in any light
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Factors:
-    """What the device needs of D and W, in the precision in which it is stored.
+class PartFactors:
+    """The part of D and W that the device needs, for the whole face or for a part, in the precision in which it is stored.
 
-    Singular values rise, because sums over them are then taken from small to large, which loses least.
+    Singular values rise, so sums over them go from small to large, which loses the fewest digits.
     """
 
     U: Array
@@ -49,63 +46,102 @@ class Factors:
     B: Array
     """(C, r) float32, W V."""
     rows: Array | None = None
-    """(d,) of a part of the face: which entries of the features it has."""
-    parts: tuple[Factors, ...] = ()
-    """Those of the parts of the face (trainer.features.parts)."""
+    """(d,) entries of the features that belong to the part. None: the whole face."""
+
+    @staticmethod
+    def fields(coder: Coder, W: Array) -> dict[str, Array]:
+        U, s, V = (factor[..., ::-1] for factor in coder.svd)
+        return {"U": np.ascontiguousarray(U), "s": np.ascontiguousarray(s), "B": W @ V}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Factors(PartFactors):
+    """The factors of the whole face and its parts (trainer.features.parts), and the coding."""
+
+    coding: Coding
+    parts: tuple[PartFactors, ...] = ()
+
+    @classmethod
+    def of(cls, model: Model) -> Factors:
+        """Return the factors of a model."""
+        assert isinstance(model.coder, Coder)
+        parts = zip(model.part_coders, model.W_parts, strict=True)
+        of_parts = tuple(PartFactors(**cls.fields(coder, W), rows=rows) for (rows, coder), W in parts)
+        return cls(**cls.fields(model.coder, model.W), parts=of_parts, coding=model.coder.coding)
+
+    @classmethod
+    def stored_in(cls, graph: bytes, coding: Coding) -> Factors:
+        """Read the factors back from a graph that `build` made, widened as the runtime does."""
+        stored = Stored(graph)
+
+        def fields(prefix: str) -> dict[str, Array]:
+            return {"U": stored[f"{prefix}U"], "s": stored[f"{prefix}s"].ravel(), "B": stored[f"{prefix}B"]}
+
+        prefixes = [name.removesuffix("rows") for name in stored.tensors if name.endswith("/rows")]
+        parts = tuple(PartFactors(**fields(prefix), rows=stored.tensors[f"{prefix}rows"]) for prefix in prefixes)
+        return cls(**fields(""), parts=parts, coding=coding)
 
     @property
     def people(self) -> int:
         return len(self.B)
 
-    @classmethod
-    def of(cls, model: Model) -> Factors:
-        assert isinstance(model.coder, Coder)
-        parts = zip(model.part_coders, model.W_parts, strict=True)
-        return cls._of(model.coder, model.W, parts=tuple(cls._of(coder, W, rows=rows) for (rows, coder), W in parts))
+    def with_iterations(self, iterations: int) -> Factors:
+        return replace(self, coding=replace(self.coding, iterations=iterations))
 
-    @classmethod
-    def _of(cls, coder: Coder, W: Array, **more: Any) -> Factors:
-        U, s, V = (factor[..., ::-1] for factor in coder.svd)
-        return cls(U=np.ascontiguousarray(U), s=np.ascontiguousarray(s), B=W @ V, **more)
+    def converged(self) -> Factors:
+        """Return the reference for fixed iterations. For l1 with a third of the iterations of Coding.converged, and (measured
+        on AR) closer to the limit."""
+        if self.coding.kind == "l21":
+            return replace(self, coding=self.coding.converged())
+        return replace(self, coding=replace(self.coding, mu0=20.0, rho=1.02, relaxation=1.8, iterations=120))
 
-    @classmethod
-    def stored_in(cls, graph: bytes) -> Factors:
-        """Read back from a graph that `build` made, as wide as the runtime will make them."""
-        stored = Stored(graph)
+    def scores(self, X: Array) -> Array:
+        """Return scores (C,n) of X (d,n): in NumPy, what the graph computes."""
+        return self.steps(X, first=self.coding.iterations)[-1]
 
-        def factors(prefix: str, **more: Any) -> Factors:
-            return cls(U=stored[f"{prefix}U"], s=stored[f"{prefix}s"].ravel(), B=stored[f"{prefix}B"], **more)
-
-        prefixes = [name.removesuffix("rows") for name in stored.tensors if name.endswith("/rows")]
-        return factors("", parts=tuple(factors(prefix, rows=stored.tensors[f"{prefix}rows"]) for prefix in prefixes))
-
-    def scores(self, X: Array, coding: Coding) -> Array:
-        """(C,n) of X (d,n): what the graph computes, in NumPy."""
-        return self.steps(X, coding, first=coding.iterations)[-1]
-
-    def sizes(self, X: Array, coding: Coding) -> tuple[Array, Array]:
-        """code_norm and residual (n,) of X (d,n)."""
-        w = code_by_factors(self.U, self.s, X, coding)
+    def sizes(self, X: Array) -> tuple[Array, Array]:
+        """Return code_norm and residual (n,) of X (d,n)."""
+        w = code_by_factors(self.U, self.s, X, self.coding)
         c, outside = project(self.U, self.s, X)
         error = c - self.s[:, None] * w
         return np.linalg.norm(w, axis=0), np.sqrt(outside + np.sum(error * error, axis=0))
 
-    def steps(self, X: Array, coding: Coding, first: int = 1) -> list[Array]:
-        """The scores after `first`, first + 1... iterations."""
-        kept: list[list[Array]] = [[] for _ in range(first, coding.iterations + 1)]
+    def steps(self, X: Array, first: int = 1) -> list[Array]:
+        """Return the scores after `first`, first + 1... iterations."""
+        scores: list[list[Array]] = [[] for _ in range(first, self.coding.iterations + 1)]
         for part in (self, *self.parts):
 
-            def keep(k: int, w: Array, B: Array = part.B) -> None:
+            def collect(k: int, w: Array, B: Array = part.B) -> None:
                 if k >= first:
-                    kept[k - first].append(B @ w)
+                    scores[k - first].append(B @ w)
 
             own = X if part.rows is None else unit_part(X, part.rows)
-            code_by_factors(part.U, part.s, own, coding, keep)
-        return [fuse(scores) for scores in kept]
+            code_by_factors(part.U, part.s, own, self.coding, collect)
+        return [fuse(of_faces) for of_faces in scores]
+
+    def write(self, g: Graph, x: str, precision: Precision) -> None:
+        """Write the nodes of scores (N,C), code_norm and residual (N,)."""
+        c, outside, w = _coded(g, x, self, self.coding, precision)
+
+        # error = c - s * w;  residual = sqrt(outside + sum(error**2))
+        error = g("Sub", [c, g("Mul", ["s", w], "s_w")], "error")
+        g("Sqrt", [g("Add", [outside, g.sum_squares(error, "error_squared")], "residual_squared")], "residual_column")
+        g("Reshape", ["residual_column", g.constant("flat", np.array([-1], np.int64))], "residual")
+        # code_norm = norm(w), the norm of z = V w
+        g("ReduceL2", [w], "code_norm", axes=[1], keepdims=0)
+
+        # scores = fuse([w @ B.T, ...])
+        if self.parts:
+            _fused(g, [g("Gemm", [w, "B"], "whole_scores", transB=1), *_scores_of_parts(g, x, self, precision)])
+        else:
+            g("Gemm", [w, "B"], "scores", transB=1)
+
+
+AnyFactors = Factors | BaselineFactors
 
 
 def front(graph: bytes) -> bytes:
-    """The part of a graph with an embedding model that makes vectors of crops."""
+    """Return the part of a graph that turns crops into vectors of a network."""
     model = onnx.load_model_from_string(graph)
     last = next(i for i, node in enumerate(model.graph.node) if EMBEDDING in node.output)
     del model.graph.node[last + 1 :]
@@ -114,25 +150,26 @@ def front(graph: bytes) -> bytes:
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def factors_of(model: Model) -> Factors | BaselineFactors:
-    """What the device needs of a model."""
-    return Factors.of(model) if isinstance(model.coding, Coding) else BaselineFactors.of(model)
+def factors_of(model: Model) -> AnyFactors:
+    """Return the factors of a model."""
+    if isinstance(model.coder, BaselineCoder):
+        return BaselineFactors(coding=model.coder.coding, constants=model.coder.constants)
+    return Factors.of(model)
 
 
-def stored_in(graph: bytes, coding: Any) -> Factors | BaselineFactors:
-    """The same, read back from a graph that `build` made for this coding."""
-    return Factors.stored_in(graph) if isinstance(coding, Coding) else BaselineFactors.stored_in(graph)
+def stored_in(graph: bytes, coding: AnyCoding) -> AnyFactors:
+    """Read the factors back from a graph that `build` made for this coding."""
+    kind: Any = Factors if isinstance(coding, Coding) else BaselineFactors
+    factors: AnyFactors = kind.stored_in(graph, coding)
+    return factors
 
 
-def build(factors: Factors | BaselineFactors, spec: Spec, coding: Any, precision: Precision = "fp32") -> bytes:
-    """The graph, serialised. The same arguments give the same bytes."""
+def build(factors: AnyFactors, spec: Spec, precision: Precision = "fp32") -> bytes:
+    """Return the serialised graph. The same arguments give the same bytes."""
     g = Graph()
     _images(g, spec)
     x = _vectors(g, spec, precision)
-    if isinstance(factors, Factors):
-        _scored(g, x, factors, coding, precision)
-    else:
-        factors.write(g, x, coding, precision)
+    factors.write(g, x, precision)
 
     # top, second = two largest of scores;  label = argmax(scores)
     g("TopK", ["scores", g.constant("two", np.array([2], np.int64))], ["top_scores", "top_labels"], axis=1)
@@ -148,27 +185,8 @@ def build(factors: Factors | BaselineFactors, spec: Spec, coding: Any, precision
     return g.model(spec, factors.people)
 
 
-def _scored(g: Graph, x: str, factors: Factors, coding: Coding, precision: Precision) -> None:
-    """scores (N,C), code_norm and residual (N,) of x."""
-    c, outside, w = _coded(g, x, factors, coding, precision)
-    s = "s"
-
-    # error = c - s * w;  residual = sqrt(outside + sum(error**2))
-    error = g("Sub", [c, g("Mul", [s, w], "s_w")], "error")
-    g("Sqrt", [g("Add", [outside, g.sum_squares(error, "error_squared")], "residual_squared")], "residual_column")
-    g("Reshape", ["residual_column", g.constant("flat", np.array([-1], np.int64))], "residual")
-    # code_norm = norm(w), which is that of z = V w
-    g("ReduceL2", [w], "code_norm", axes=[1], keepdims=0)
-
-    # scores = fuse([w @ B.T, ...])
-    if factors.parts:
-        _fused(g, [g("Gemm", [w, "B"], "whole_scores", transB=1), *_scores_of_parts(g, x, factors, coding, precision)])
-    else:
-        g("Gemm", [w, "B"], "scores", transB=1)
-
-
-def _coded(g: Graph, x: str, factors: Factors, coding: Coding, precision: Precision) -> tuple[str, str, str]:
-    """c (N,r), outside (N,1) and w (N,r): trainer.method.coding.code_by_factors."""
+def _coded(g: Graph, x: str, factors: PartFactors, coding: Coding, precision: Precision) -> tuple[str, str, str]:
+    """Return c (N,r), outside (N,1) and w (N,r): trainer.method.coding.code_by_factors."""
     g.weight("U", factors.U, precision)
     g.weight("B", factors.B, precision)
     s = g.constant("s", factors.s[None])
@@ -177,8 +195,8 @@ def _coded(g: Graph, x: str, factors: Factors, coding: Coding, precision: Precis
     return c, outside, w
 
 
-def _scores_of_parts(g: Graph, x: str, factors: Factors, coding: Coding, precision: Precision) -> list[str]:
-    """(N,C) of each part."""
+def _scores_of_parts(g: Graph, x: str, factors: Factors, precision: Precision) -> list[str]:
+    """Return the scores (N,C) of each part."""
     scores = []
     for number, part in enumerate(factors.parts, start=1):
         assert part.rows is not None
@@ -186,14 +204,14 @@ def _scores_of_parts(g: Graph, x: str, factors: Factors, coding: Coding, precisi
         # unit_part(x, rows)
         own = g("Gather", [x, g.constant("rows", part.rows.astype(np.int64))], "own", axis=1)
         unit = g("Mul", [own, _unit_scale(g, own)[0]], "x")
-        _, _, w = _coded(g, unit, part, coding, precision)
+        _, _, w = _coded(g, unit, part, factors.coding, precision)
         scores.append(g("Gemm", [w, "B"], "scores", transB=1))
     g.prefix = ""
     return scores
 
 
 def _fused(g: Graph, scores: list[str]) -> None:
-    """scores (N,C): trainer.features.parts.fuse."""
+    """Write scores (N,C): trainer.features.parts.fuse."""
     weighted = []
     for number, part in enumerate(scores):
         # unit = part / maximum(norm(part), FAINT);  unit * unit.max()
@@ -205,7 +223,7 @@ def _fused(g: Graph, scores: list[str]) -> None:
 
 
 def _visible(g: Graph, images: str) -> str:
-    """(N,) 1 where a crop shows anything at all: even grey has features too, if pixels count, and so a top score."""
+    """Return (N,), 1 if a crop has contrast, else 0. Without this, an even grey crop would have a confidence too."""
     # visible = images.max() - images.min() > CONTRAST
     brightest, darkest = (
         g(f"Reduce{most}", [images], f"{most.lower()}_grey", axes=[1, 2, 3], keepdims=0) for most in ("Max", "Min")
@@ -215,13 +233,14 @@ def _visible(g: Graph, images: str) -> str:
 
 
 def _images(g: Graph, spec: Spec) -> None:
+    """Write images (N,1,H,W), float."""
     images = g("Cast", ["crops"], "crops_float", to=TensorProto.FLOAT)
     shape = g.constant("image_shape", np.array([-1, 1, spec.height, spec.width], np.int64))
     g("Reshape", [images, shape], "images")
 
 
 def _vectors(g: Graph, spec: Spec, precision: Precision) -> str:
-    """x (N,d): spec.vectors."""
+    """Return x (N,d): spec.vectors."""
     if spec.network is not None:
         return _embedding(g, spec.network, precision)
     assert spec.own is not None
@@ -229,7 +248,7 @@ def _vectors(g: Graph, spec: Spec, precision: Precision) -> str:
 
 
 def _embedding(g: Graph, spec: Network, precision: Precision) -> str:
-    """x (N,d): trainer.features.network.Network.vectors."""
+    """Return x (N,d): trainer.features.network.Network.vectors."""
     # channels = (images - mean) * scale, three times
     centred = g("Sub", ["images", g.scalar("mean", spec.mean)], "centred")
     grey = g("Mul", [centred, g.scalar("channel_scale", spec.scale)], "grey")
@@ -253,7 +272,7 @@ def _embedding(g: Graph, spec: Network, precision: Precision) -> str:
 
 
 def _features(g: Graph, spec: FeatureSpec, name: str = "x") -> str:
-    """(N,d), called `name`: edge.vision.preprocess.features of the images."""
+    """Return (N,d), named `name`: edge.vision.preprocess.features of the images."""
     images, parts = "images", []
     if spec.kind != "gradient":
         parts.append(_cells(g, images, 1, spec.cell, spec, "pixels"))
@@ -263,7 +282,7 @@ def _features(g: Graph, spec: FeatureSpec, name: str = "x") -> str:
     scales, present = zip(*(_unit_scale(g, part) for part in parts), strict=True)
     if len(parts) == 1:
         return g("Mul", [parts[0], scales[0]], name)
-    # unit_rows(hstack(unit parts)): its length is the root of the number of parts that are not blank
+    # unit_rows(hstack(unit parts)): the length is the square root of the number of parts that are not blank
     number = g("Max", [g("Add", present, "parts_present"), g.scalar("one", 1.0)], "parts_or_one")
     length = g("Sqrt", [number], "parts_length")
     scaled = [
@@ -274,6 +293,7 @@ def _features(g: Graph, spec: FeatureSpec, name: str = "x") -> str:
 
 
 def _directions(g: Graph, images: str, spec: FeatureSpec) -> str:
+    """Return gradient directions (N,directions,H,W)."""
     along, across = spec.slope_kernels
     radius = len(along) // 2
     # padded = pad(images, radius, mode="edge")
@@ -294,7 +314,7 @@ def _directions(g: Graph, images: str, spec: FeatureSpec) -> str:
 
 
 def _cells(g: Graph, channels: str, count: int, cell: int, spec: FeatureSpec, name: str) -> str:
-    """Means over square cells, flattened."""
+    """Return means over square cells, flattened."""
     if cell > 1:
         channels = g("AveragePool", [channels], f"{name}_cells", kernel_shape=[cell, cell], strides=[cell, cell])
     length = count * (spec.height // cell) * (spec.width // cell)
@@ -302,7 +322,7 @@ def _cells(g: Graph, channels: str, count: int, cell: int, spec: FeatureSpec, na
 
 
 def _unit_scale(g: Graph, rows: str) -> tuple[str, str]:
-    """What brings rows to unit length, 0 for a blank one; and 1 where they are not blank."""
+    """Return the factors that scale rows to unit length (0 for a blank row), and 1 for each row that is not blank."""
     blank = g.scalar("blank", BLANK)
     # present = length > BLANK;  scale = present / maximum(length, BLANK)
     length = g("Sqrt", [g.sum_squares(rows, f"{rows}_squared")], f"{rows}_length")
@@ -310,8 +330,8 @@ def _unit_scale(g: Graph, rows: str) -> tuple[str, str]:
     return g("Div", [present, g("Max", [length, blank], f"{rows}_divisor")], f"{rows}_scale"), present
 
 
-def _project(g: Graph, x: str, factors: Factors) -> tuple[str, str]:
-    """c (N,r) and outside (N,1): trainer.method.coding.project."""
+def _project(g: Graph, x: str, factors: PartFactors) -> tuple[str, str]:
+    """Return c (N,r) and outside (N,1): trainer.method.coding.project."""
     # u = U[:, argmax(s)]
     column = g.constant("leading", np.array([np.argmax(factors.s)], np.int64))
     u = g("Gather", ["U", column], "u", axis=1)
@@ -323,18 +343,18 @@ def _project(g: Graph, x: str, factors: Factors) -> tuple[str, str]:
     # outside = maximum(sum(rest**2) - sum(c**2), ROUNDING * eps)
     difference = g("Sub", [g.sum_squares(rest, "rest_squared"), g.sum_squares(c, "c_squared")], "difference")
     outside = g("Max", [difference, g.scalar("rounding", ROUNDING * EPS)], "outside")
-    # c += outer(share, u @ U), of which the second is constant
+    # c += outer(share, u @ U); u @ U is constant
     return g("Add", [c, g("Mul", [share, g("MatMul", [u_row, "U"], "Uu")], "share_Uu")], "c"), outside
 
 
-def _l21(g: Graph, c: str, outside: str, s: str, factors: Factors, coding: Coding) -> str:
-    """w (N,r): trainer.method.coding._l21."""
+def _l21(g: Graph, c: str, outside: str, s: str, factors: PartFactors, coding: Coding) -> str:
+    """Return w (N,r): trainer.method.coding._l21."""
     s2 = factors.s[None] ** 2
     s_squared = g.constant("s_squared", s2)
     s_c = g("Mul", [s, c], "s_c")
     first_tau = np.float32(1e-2)
     for k in range(coding.iterations):
-        # w = s * c / (s * s + tau);  error = c - s * w.  The first tau is a constant, and folds.
+        # w = s * c / (s * s + tau);  error = c - s * w.  The first tau is a constant and folds.
         if k == 0:
             w = g("Mul", [c, g.constant("ridge_0", factors.s[None] / (s2 + first_tau))], "w_0")
             error = g("Mul", [c, g.constant("error_0_share", first_tau / (s2 + first_tau))], "error_0")
@@ -350,8 +370,8 @@ def _l21(g: Graph, c: str, outside: str, s: str, factors: Factors, coding: Codin
     return g("Div", [s_c, g("Add", [s_squared, f"tau_{coding.iterations}"], "ridge")], "w")
 
 
-def _l1(g: Graph, x: str, c: str, s: str, factors: Factors, coding: Coding) -> str:
-    """w (N,r): trainer.method.coding._l1. Before the first iteration w, y2 and g are zero, and after the last only w is wanted."""
+def _l1(g: Graph, x: str, c: str, s: str, factors: PartFactors, coding: Coding) -> str:
+    """Return w (N,r): trainer.method.coding._l1. w, y2 and g start at zero; after the last iteration only w is needed."""
     a, ratio, last = coding.relaxation, 1 / coding.rho, coding.iterations - 1
     scale_array = 1 / (factors.s[None] ** 2 + 1)
     scale, s_scale = g.constant("scale", scale_array), g.constant("s_scale", factors.s[None] * scale_array)
@@ -377,7 +397,7 @@ def _l1(g: Graph, x: str, c: str, s: str, factors: Factors, coding: Coding) -> s
             g("Add", [g("Mul", [f"c_{k}", s_scale], f"s_c_{k}"), pulled], w)
         if k == last:
             break
-        # F = a * (X - (s * w_next) @ U.T) + g, the sign taken by s: a Gemm that scales is slower
+        # F = a * (X - (s * w_next) @ U.T) + g; s has the sign, because a Gemm that scales is slower
         target = g("Add", [a_x, f"g_{k}"], f"a_x_g_{k}") if k else a_x
         F = g("Gemm", [g("Mul", [minus_a_s, w], f"minus_a_s_w_{k + 1}"), "U", target], f"F_{k + 1}", transB=1)
         # UF = a * (UX - s * w_next) + Ug

@@ -1,9 +1,8 @@
-"""What the exporter measures before it decides: how many iterations, what a precision costs, where the thresholds lie.
+"""Measurements before a kit is built: how many iterations, the cost of a precision, the thresholds.
 
-Calibration faces are the model's own training crops, made harder (moved, relit, half of them with a block held before them),
-and held-out faces where the user has some. Where nobody is mistaken nothing can be measured, and where most are it means
-little, so as many are made harder as it takes until the model fails on a few. Nothing here depends on a clock: the same model
-gives the same kit.
+Calibration faces are the training crops of the model, made harder (moved, relit, half of them partly covered), and held-out
+faces if there are any. If all faces are recognised, nothing can be measured; if most are not, the result means little. So
+crops are made harder until the model fails on a few. Nothing depends on a clock: the same model gives the same kit.
 """
 
 from __future__ import annotations
@@ -19,30 +18,30 @@ import numpy as np
 from edge.errors import GalleryError
 from edge.kit.manifest import Thresholds
 from edge.vision.onnx_session import load_session, uses_prepacking
-from export.baseline_graph import BaselineFactors
-from export.graph import Factors
+from export.graph import AnyFactors
+from trainer.baselines.coders import AnyCoding
 from trainer.data.augment import harden
 from trainer.data.gallery import Gallery
-from trainer.method.coding import Coding
 from trainer.model import Model
 from trainer.thresholds import StrangerCalibration
 from trainer.types import Array
 
-FACES = 1024  # one of them is just less than 0.1 points
+FACES = 1024  # one face is just less than 0.1 points
 HARD_ENOUGH = 0.97  # accuracy: that of a good model on the occluded faces of AR
-HARDNESSES = (0.25, 0.5, 0.75, 1, 1.0625, 1.125, 1.25, 1.5, 2)  # 1.25: all made harder, a quarter of them twice
+HARDNESSES = (0.25, 0.5, 0.75, 1, 1.0625, 1.125, 1.25, 1.5, 2)  # 1.25: all faces made harder, a quarter of them twice
 AGREEMENT = 0.995  # with the converged coder
-SURE = 0.995  # that the trainer's own coder gives the same label: test faces are harder than calibration faces
+SURE = 0.995  # faces that keep the label of the trainer's coder: test faces are harder than calibration faces
 ACCURACY_SHIFT = 0.001
 LOSS = 0.002  # of accuracy, that a precision may cost
-EXPLAINED = (0.995, 0.98, 0.95, 0.9, 0.8, 0.7)  # of the calibration faces: their residuals may set the limit
-NEAR = 1.1  # a narrower limit keeps this distance from the noise that it is to catch
-CEILING = 0.98  # of the threshold: with few people even noise has a clear winner, and the residual must catch it
+EXPLAINED = (0.995, 0.98, 0.95, 0.9, 0.8, 0.7)  # shares of the calibration faces whose residuals may set the limit
+NEAR = 1.1  # distance factor between a narrower limit and the noise that it must reject
+TIMING_SECONDS = 0.2  # for each time of the tables
+CEILING = 0.98  # of the threshold: with few people even noise has a clear winner, and the residual must reject it
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Faces:
-    """Crops of known people."""
+    """Crops of enrolled people."""
 
     crops: Array
     """(N, H, W) uint8."""
@@ -58,20 +57,24 @@ class Row:
     agreement: float
     """Share of faces with the label of the converged coder."""
     sure: float
-    """Share of faces whose lead is more than twice what any score still moves until the trainer's own coder is done."""
+    """Share of faces whose margin is more than twice the largest change of a score until the trainer's coder is done."""
     accuracy: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A number of iterations, and why."""
+    """A number of iterations, and the table behind it."""
 
-    coding: Any
-    """The model's, with that number."""
+    factors: AnyFactors
+    """The model's factors, with that number."""
     rows: tuple[Row, ...]
     """For 1, 2, 3... iterations."""
     faces: int
     converged_accuracy: float
+
+    @property
+    def coding(self) -> AnyCoding:
+        return self.factors.coding
 
     @property
     def row(self) -> Row:
@@ -79,9 +82,9 @@ class Choice:
 
 
 def hardened(model: Model, seed: int = 0, limit: int = FACES) -> Faces:
-    """Training crops made harder, at most `limit`, evenly chosen; few crops are taken several times.
+    """Return training crops made harder, at most `limit`, evenly chosen. Few crops are used several times.
 
-    First a growing share of them, then a growing share a second time: as many as bring the model's own coder nearest to 97 %.
+    A growing share of them is made harder once, then twice, until the model's accuracy is closest to 97 %.
     """
     rng = np.random.default_rng(seed)
     times = min(4, -(-limit // len(model.crops)))
@@ -101,125 +104,119 @@ def hardened(model: Model, seed: int = 0, limit: int = FACES) -> Faces:
 
 
 def held_out(model: Model, gallery: Gallery) -> Faces:
-    """The faces of a gallery whose people the model knows."""
+    """Return the faces of a gallery that show enrolled people."""
     size = (model.spec.height, model.spec.width)
     if gallery.images.shape[1:] != size:
-        shown, wanted = ("x".join(map(str, shape)) for shape in (gallery.images.shape[1:], size))
+        found, expected = ("x".join(map(str, shape)) for shape in (gallery.images.shape[1:], size))
         raise GalleryError(
-            f"The faces of --data are {shown}, and the model's {wanted}.", "Crop them as the training photos were."
+            f"The faces of --data have {found} pixels, but the model needs {expected}.", "Crop them like the training photos."
         )
     index = {label: i for i, label in enumerate(model.labels)}
     known = np.array([label in index for label in gallery.labels])
     if not known.any():
-        raise GalleryError("--data shows nobody whom the model knows.", "Name its people as in training.")
+        raise GalleryError("--data shows no person of the model.", "Use the same names as in training.")
     return Faces(crops=gallery.images[known], people=np.array([index[label] for label in gallery.labels[known]]))
 
 
-def together(*faces: Faces) -> Faces:
+def joined(*faces: Faces) -> Faces:
+    """Return all faces in one."""
     return Faces(crops=np.concatenate([f.crops for f in faces]), people=np.concatenate([f.people for f in faces]))
 
 
-def choose(
+def choose_iterations(
     model: Model,
-    factors: Factors | BaselineFactors,
+    factors: AnyFactors,
     faces: Faces,
     iterations: int | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Choice:
-    """The smallest number of iterations of the trainer's own coder at which at least 99.5 % of the faces keep the label of the
-    converged coder, 99.5 % would keep that of the trainer's with room to spare, and accuracy moves by less than 0.1 points.
+    """Return the smallest number of iterations for which three conditions hold, or `iterations` if given.
 
-    Where none will do, all of the trainer's iterations: W was learned with them. `iterations` overrides.
+    At least 99.5 % of the faces have the label of the converged coder, at least 99.5 % surely keep the label of the trainer's
+    coder (Row.sure), and the accuracy differs by less than 0.1 points. If no number is good, all iterations of the trainer's
+    coder are used, because W was learned with them.
     """
     X = np.ascontiguousarray(model.spec.vectors(faces.crops).T)
     report("converged coder")
-    goal = factors.scores(X, converged(model.coding)).argmax(axis=0)
+    goal = factors.converged().scores(X).argmax(axis=0)
     report("iterations")
-    longest = max(iterations or 1, model.coding.iterations)
-    steps = [_unit(scores) for scores in factors.steps(X, replace(model.coding, iterations=longest))]
-    trainers = steps[model.coding.iterations - 1]
+    most = model.coding.iterations
+    steps = [_unit(scores) for scores in factors.with_iterations(max(iterations or 1, most)).steps(X)]
+    trainers = steps[most - 1]
     second, first = np.partition(trainers, -2, axis=0)[-2:]
     converged_accuracy = float(np.mean(goal == faces.people))
     rows: list[Row] = []
-    for k, found in enumerate(steps[: iterations or model.coding.iterations], start=1):
-        labels, moved = found.argmax(axis=0), np.abs(found - trainers).max(axis=0)
+    for k, scores in enumerate(steps[: iterations or most], start=1):
+        labels, moved = scores.argmax(axis=0), np.abs(scores - trainers).max(axis=0)
         checks = (labels == goal, first - second > 2 * moved, labels == faces.people)
         rows.append(Row(k, *(float(np.mean(check)) for check in checks)))
     good = [
         row.agreement >= AGREEMENT and row.sure >= SURE and abs(row.accuracy - converged_accuracy) < ACCURACY_SHIFT
         for row in rows
     ]
-    # As long as all later ones are good too: a single one may be luck.
+    # All larger numbers must be good too: a single one may be chance.
     enough = next((i + 1 for i in range(len(rows)) if all(good[i:])), len(rows))
     return Choice(
-        coding=replace(model.coding, iterations=iterations or enough),
+        factors=factors.with_iterations(iterations or enough),
         rows=tuple(rows),
         faces=len(faces.crops),
         converged_accuracy=converged_accuracy,
     )
 
 
-def converged(coding: Any) -> Any:
-    """The reference. For l1 with a third of the iterations of Coding.converged, and (measured on AR) nearer to the limit."""
-    if not isinstance(coding, Coding):
-        return coding.converged()
-    if coding.kind == "l21":
-        return coding.converged()
-    return replace(coding, mu0=20.0, rho=1.02, relaxation=1.8, iterations=120)
-
-
 def _unit(scores: Array) -> Array:
     return scores / np.maximum(np.linalg.norm(scores, axis=0), np.finfo(scores.dtype).tiny)
 
 
-def microseconds(graph: bytes, coding: Any, crop: Array, seconds: float = 0.2) -> float:
-    """Median time of one face, with 1 thread, as on the device."""
+def microseconds(graph: bytes, coding: AnyCoding, crop: Array) -> float:
+    """Return the median time of one face with one thread, as on the device."""
     run = load_session(graph, "the graph", prepack=uses_prepacking(coding.kind))
     feeds = {"crops": crop[None]}
-    taken: list[float] = []
-    while sum(taken) < seconds or len(taken) < 20:
+    times: list[float] = []
+    while sum(times) < TIMING_SECONDS or len(times) < 20:
         start = time.perf_counter()
         run.run(None, feeds)
-        taken.append(time.perf_counter() - start)
-    return float(np.median(taken[5:]) * 1e6)
+        times.append(time.perf_counter() - start)
+    return float(np.median(times[5:]) * 1e6)
 
 
 def accuracy(graph: bytes, faces: Faces) -> float:
-    """Share of faces that the graph itself labels rightly."""
+    """Return the share of faces to which the graph gives the right label."""
     return float(np.mean(_outputs(graph, faces.crops, "label") == faces.people))
 
 
 def thresholds(
-    graph: bytes, faces: Faces, rejection: StrangerCalibration | None = None
+    graph: bytes, faces: Faces, calibration: StrangerCalibration | None = None
 ) -> tuple[Thresholds, dict[str, float]]:
-    """The model's own, measured on strangers, or provisional ones; and what they do. None of `non_faces` passes.
+    """Return the thresholds and the shares that pass them. None of `non_faces` passes.
 
-    residual: a little above what nearly all calibration faces leave unexplained, or fewer of them, where the noise that a wide
-    limit lets through would raise a measured confidence so far that it costs more: among few people noise has a clear winner.
-    confidence: above that of every noise, texture or ramp that the residual lets through; where strangers are not known, by
-    one deviation, and above nearly all of the others.
+    With `calibration` the confidence was measured on strangers; without it the thresholds are provisional.
+    residual: slightly above that of nearly all calibration faces. A measured confidence may allow a lower limit for fewer of
+    them: among few people noise has a clear winner, and a wide limit would let noise raise the confidence too far.
+    confidence: above that of every noise image that the residual lets through; if provisional, by one standard deviation, and
+    above nearly all other noise images.
     """
     confidence, residual = _outputs(graph, faces.crops, "confidence", "residual")
     noise_confidence, noise_residual = _outputs(graph, non_faces(faces.crops.shape[1:]), "confidence", "residual")
     choices = []
-    for share in EXPLAINED if rejection is not None else EXPLAINED[:1]:
-        most = max(_rounded(1.1 * np.quantile(residual, share)), 1e-4)  # short vectors leave next to nothing unexplained
+    for share in EXPLAINED if calibration is not None else EXPLAINED[:1]:
+        most = max(_rounded(1.1 * np.quantile(residual, share)), 1e-4)  # short vectors have almost no residual
         through = noise_residual <= most * (1 if share == EXPLAINED[0] else NEAR)
         loudest = float(noise_confidence[through].max(initial=0))
-        if rejection is None:
+        if calibration is None:
             least = _rounded(min(max(loudest + noise_confidence.std(), np.quantile(noise_confidence, 0.99)), CEILING))
         else:
-            least = max(rejection.confidence, _rounded(loudest) + 1e-4)
+            least = max(calibration.confidence, _rounded(loudest) + 1e-4)
         if np.any((noise_confidence >= least) & through):
-            least = 2.0  # nothing can tell this model's people from noise, so nobody is let in
+            least = 2.0  # this model cannot distinguish people from noise, so no face may pass
         choices.append((float(np.mean((confidence >= least) & (residual <= most))), most, least))
-    passed, most, least = max(choices)  # of equals, the one that leaves more unexplained
-    found = Thresholds(confidence=least, residual=most, provisional=True)
-    if rejection is not None:
-        low, high = rejection.interval
-        promise = {"fpir": rejection.stated_rate, "fpir_low": low, "fpir_high": high}
-        found = replace(found, provisional=False, strangers=rejection.trials, **promise)
-    return found, {
+    passed, most, least = max(choices)  # among equals, the largest residual
+    limits = Thresholds(confidence=least, residual=most, provisional=True)
+    if calibration is not None:
+        low, high = calibration.interval
+        promise = {"fpir": calibration.stated_rate, "fpir_low": low, "fpir_high": high}
+        limits = replace(limits, provisional=False, strangers=calibration.trials, **promise)
+    return limits, {
         "faces_passed": passed,
         "non_faces_passed": float(np.mean((noise_confidence >= least) & (noise_residual <= most))),
         "non_faces": len(noise_confidence),
@@ -227,7 +224,7 @@ def thresholds(
 
 
 def non_faces(size: tuple[int, int], number: int = 100, seed: int = 0) -> Array:
-    """(8 number, H, W) uint8 crops that show nobody: white and coloured noise, ramps, stripes, even grey."""
+    """Return (8 number, H, W) uint8 crops without a face: white and coloured noise, ramps, stripes, even grey."""
     height, width = size
     rng = np.random.default_rng(seed)
     kinds = [rng.uniform(0, 255, (number, height, width))]
@@ -248,7 +245,7 @@ def non_faces(size: tuple[int, int], number: int = 100, seed: int = 0) -> Array:
 
 
 def _outputs(graph: bytes, crops: Array, *names: str) -> Any:
-    """Outputs of a graph for many crops, a few at a time."""
+    """Return outputs of a graph for many crops, 64 at a time: one array, or a list if there are several names."""
     run = load_session(graph, "the graph", prepack=False)
     chunks = [run.run(names, {"crops": crops[i : i + 64]}) for i in range(0, len(crops), 64)]
     columns = [np.concatenate(column) for column in zip(*chunks, strict=True)]

@@ -1,7 +1,7 @@
-"""Writing an ONNX graph: nodes and constants by name, and weights in few bits.
+"""Writes an ONNX graph: nodes and constants by name.
 
-Weights may be stored in fewer bits. They are widened by nodes that read constants only, which the runtime evaluates once,
-while it loads the graph: fewer bits make the file smaller, never the arithmetic coarser.
+Weights may be stored in fewer bits. Nodes that read only constants widen them. The runtime evaluates these nodes once, when it
+loads the graph: fewer bits make the file smaller, but the arithmetic stays float32.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from trainer.types import Array
 
 Precision = Literal["fp32", "fp16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-OPSET = 13  # old enough for every onnxruntime of the range in pyproject.toml
+OPSET = 13  # every onnxruntime that pyproject.toml allows can read it
 IR_VERSION = 7
 TINY, EPS = (float(value) for value in (np.finfo(np.float32).tiny, np.finfo(np.float32).eps))
 
 
 class Graph:
-    """Nodes and constants in the order in which they are written; a call adds a node and returns the name of its result."""
+    """Nodes and constants in the order of writing. A call adds a node and returns the name of its result."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: dict[str, Array] = {}
         self.opset = OPSET
-        self.prefix = ""  # of the names that are written; those that are read are looked for with it first
+        self.prefix = ""  # of the names that are written; names that are read are looked up with it first
         self.written: set[str] = set()
 
     def __call__(self, operator: str, inputs: Sequence[str], output: str | list[str], **attributes: Any) -> str:
@@ -50,7 +50,7 @@ class Graph:
         return self.constant(name, np.array(value, np.float32))
 
     def weight(self, name: str, value: Array, precision: Precision) -> None:
-        """A matrix, or kernels, in few bits, widened where the graph is loaded. int8 has one scale per row."""
+        """Add a matrix or kernels, stored in this precision and widened at load time. int8 has one scale per row."""
         if precision == "fp32":
             self.constant(name, value)
         elif precision == "fp16":
@@ -63,24 +63,22 @@ class Graph:
             self("Mul", [wide, self.constant(f"{name}_scale", scale)], name)
 
     def sum_squares(self, rows: str, name: str) -> str:
-        """(N,1). In onnxruntime ReduceSum is a hundred times as accurate as ReduceSumSquare, and no slower."""
+        """Return (N,1). In onnxruntime ReduceSum is a hundred times as accurate as ReduceSumSquare, and not slower."""
         axis = self.constant("axis_1", np.array([1], np.int64))
         return self("ReduceSum", [self("Mul", [rows, rows], f"{rows}_squares"), axis], name, keepdims=1)
 
     def model(self, spec: Spec, people: int) -> bytes:
-        column: dict[str, tuple[int, list[str | int]]] = {
-            name: (TensorProto.FLOAT, ["N"]) for name in ("confidence", "margin", "code_norm", "residual")
-        }
-        kinds: dict[str, tuple[int, list[str | int]]] = {
+        """Return the checked and serialised graph."""
+        outputs: dict[str, tuple[int, list[str | int]]] = {
             "scores": (TensorProto.FLOAT, ["N", people]),
             "label": (TensorProto.INT64, ["N"]),
-            **column,
         }
+        outputs |= {name: (TensorProto.FLOAT, ["N"]) for name in ("confidence", "margin", "code_norm", "residual")}
         graph = helper.make_graph(
             self.nodes,
             "recognizer",
             [helper.make_tensor_value_info("crops", TensorProto.UINT8, ["N", spec.height, spec.width])],
-            [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in kinds.items()],
+            [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in outputs.items()],
             [numpy_helper.from_array(value, name) for name, value in self.constants.items()],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], producer_name="lclrr-edge")
@@ -90,16 +88,13 @@ class Graph:
 
 
 class Stored:
-    """The constants of a graph, as wide as the runtime will make them."""
+    """The constants of a graph, widened to float32."""
 
     def __init__(self, graph: bytes) -> None:
         self.tensors = {t.name: numpy_helper.to_array(t) for t in onnx.load_model_from_string(graph).graph.initializer}
 
-    def __contains__(self, name: str) -> bool:
-        return any(f"{name}{form}" in self.tensors for form in ("", "_fp16", "_int8"))
-
     def __getitem__(self, name: str) -> Array:
-        """Raises KeyError."""
+        """Return a weight. Raises KeyError."""
         if f"{name}_int8" in self.tensors:
             return self.tensors[f"{name}_int8"].astype(np.float32) * self.tensors[f"{name}_scale"]
         return self.tensors[f"{name}_fp16" if f"{name}_fp16" in self.tensors else name].astype(np.float32)

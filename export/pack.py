@@ -1,4 +1,4 @@
-"""Writing a kit: the graph, what is known about it, the detector, licences, and a signature over all of it."""
+"""Packs a kit: graph, manifest, detector, licences and a signature over all of them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from edge.kit.manifest import MAX_VERSION, Manifest, Thresholds
 from edge.vision.onnx_session import load_session
 from edge.vision.recognize import OUTPUTS
 from export.nodes import Precision
+from trainer.baselines.coders import AnyCoding
 from trainer.data.detector import LICENSE as DETECTOR_LICENSE
 from trainer.data.detector import MIT
 from trainer.features.network import SFACE, SFACE_LICENSE
@@ -32,7 +33,7 @@ def bundle(
     model: Model,
     graph: bytes,
     *,
-    coding: Any,
+    coding: AnyCoding,
     precision: Precision,
     thresholds: Thresholds,
     calibration: Mapping[str, Any],
@@ -41,12 +42,12 @@ def bundle(
     kit_version: int = 1,
     series: str = "",
 ) -> bytes:
-    """The bytes of a kit. The same arguments give the same bytes; with a `private_key` (PEM) it is signed.
+    """Return the bytes of a kit, signed if there is a `private_key` (PEM). The same arguments give the same bytes.
 
-    On a device it replaces kits of the same `series` and a lower `kit_version` only.
+    On a device a kit replaces only kits of the same `series` with a lower `kit_version`.
     """
     if not 1 <= kit_version <= MAX_VERSION or not series.isprintable():
-        raise UsageError("A kit's version is a whole number from 1 on, and its series is plain text.")
+        raise UsageError("The kit version must be a whole number of at least 1, and the series must be printable text.")
     parts = {kits.RECOGNIZER: graph, kits.LICENSE: _license(model).encode()}
     if detector is not None:
         parts |= {kits.DETECTOR: detector, kits.DETECTOR_LICENSE: DETECTOR_LICENSE.encode()}
@@ -81,12 +82,12 @@ def _license(model: Model) -> str:
     network = model.spec.network
     if network is None:
         return LICENSE
-    another = f"the embedding model with the SHA-256 {network.sha256}, under the terms of its makers"
-    return f"{LICENSE}\nrecognizer.onnx contains {SFACE_LICENSE if network.sha256 == SFACE.sha256 else another}.\n"
+    other = f"the embedding model with the SHA-256 {network.sha256}, under the terms of its makers"
+    return f"{LICENSE}\nrecognizer.onnx contains {SFACE_LICENSE if network.sha256 == SFACE.sha256 else other}.\n"
 
 
 def fingerprint(model: Model) -> str:
-    """SHA-256 of all that the model computes with."""
+    """Return the SHA-256 of all data and settings that the model computes with."""
     header = {
         "spec": model.spec.settings(),
         "alignment": model.alignment,
@@ -100,17 +101,17 @@ def fingerprint(model: Model) -> str:
 
 
 def sign(manifest: bytes, private_key: bytes) -> bytes:
-    """An Ed25519 signature (64 bytes) with a private key (PEM)."""
+    """Return an Ed25519 signature (64 bytes), made with a private key (PEM)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     key = load_private_key(private_key)
     if not isinstance(key, Ed25519PrivateKey):
-        raise UsageError("The key to sign with is no Ed25519 private key.", "Make one with `edge-export keygen`.")
+        raise UsageError("The signing key is not an Ed25519 private key.", "Make one with `edge-export keygen`.")
     return key.sign(kits.signed_message(manifest))
 
 
 def write_keys(path: Path) -> Path:
-    """A new key pair: the private half at `path`, for the workstation alone, the public half beside it, for the devices."""
+    """Write a new key pair: the private key to `path`, the public key beside it. Return the path of the public key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return write_key_pair(path, Ed25519PrivateKey.generate())

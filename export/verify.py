@@ -1,15 +1,14 @@
-"""Does a kit compute what the trainer computes? The graph in onnxruntime against the NumPy coder, face by face.
+"""The parity check: compares the graph in onnxruntime with the trainer's NumPy code, face by face.
 
-The NumPy side uses nothing but the kit's weights and manifest: the features of edge.vision.preprocess, the coder of trainer.method.coding.
-(An embedding model has no NumPy side: its part of the graph is run alone.) With the model at hand it is also compared with the
-model itself, whose dictionary was not folded, and whose embedding model is the file as it was published.
+The NumPy side uses only the kit's weights and manifest, the features of edge.vision.preprocess and the trainer's coder. (A
+network has no NumPy side: its part of the graph runs alone.) If the model is given, the kit is also compared with the model
+itself, with its unfolded dictionary and the published file of the network.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from edge.vision.recognize import Recognizer
 from export.graph import CONTRAST, front, stored_in
 from export.measure import non_faces
 from export.pack import fingerprint
-from trainer.baselines.coders import restored_coding
+from trainer.baselines.coders import AnyCoding, restored_coding
 from trainer.data.gallery import Gallery
 from trainer.features.network import EMBEDDING, KIND, stacked
 from trainer.model import Model
@@ -37,19 +36,19 @@ CHUNK = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Parity:
-    """How far the graph is from NumPy on some crops."""
+    """Differences between the graph and NumPy on some crops."""
 
     crops: str
-    """Which crops."""
+    """Which crops: random, given, training..."""
     number: int
     score_difference: float
     """Largest absolute difference of a score."""
     output_difference: float
-    """The same of the other outputs."""
+    """Largest absolute difference of another output."""
     other_labels: int
     """Faces whose label differs."""
     accuracy: float | None = None
-    """Through the kit, where it is known who is shown."""
+    """Accuracy of the kit, if the people are known."""
 
     @property
     def holds(self) -> bool:
@@ -57,22 +56,22 @@ class Parity:
         return close and self.other_labels == 0
 
 
-def verify(kit: Kit, faces: Gallery | None = None, model: Model | None = None) -> list[Parity]:
-    """Parity on random crops, on real `faces`, and on those of the `model` that the kit was built from.
+def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = None) -> list[Parity]:
+    """Compare on random crops, on real `faces`, and on the training crops of the `model` that the kit was built from.
 
-    Raises ParityError where it does not hold, and SelfTestError where the kit does not answer as it says.
+    Raises ParityError if a comparison fails, and SelfTestError if the kit fails its own self-test.
     """
     recognizer = Recognizer(kit)
     reference = Reference(kit)
     found = [_compare(recognizer, reference, non_faces(kit.manifest.size, number=8, seed=1), "random")]
     if faces is not None:
         if faces.images.shape[1:] != kit.manifest.size:
-            wanted = "x".join(map(str, kit.manifest.size))
-            raise GalleryError(f"The faces to compare on are not {wanted}.", "Crop them as the training photos were.")
+            size = "x".join(map(str, kit.manifest.size))
+            raise GalleryError(f"The faces of --data must have {size} pixels.", "Crop them like the training photos.")
         found.append(_compare(recognizer, reference, faces.images, "given", faces.labels))
     if model is not None:
         if kit.manifest.model["sha256"] != fingerprint(model):
-            raise ParityError("The kit was not built from this model.", "Pass the model that it was built from.")
+            raise ParityError("The kit was not built from this model.", "Pass the model from which it was built.")
         names = np.array(model.labels)[model.crop_people]
         found.append(_compare(recognizer, reference, model.crops, "training", names))
         if kit.manifest.precision == "fp32":
@@ -81,7 +80,7 @@ def verify(kit: Kit, faces: Gallery | None = None, model: Model | None = None) -
     for parity in found:
         if not parity.holds:
             raise ParityError(
-                f"On {parity.number} {parity.crops} crops the graph differs from NumPy: {parity.other_labels} other labels, "
+                f"The graph differs from NumPy on {parity.number} {parity.crops} crops: {parity.other_labels} other labels, "
                 f"scores by up to {parity.score_difference:.1e}, other outputs by up to {parity.output_difference:.1e}.",
                 "Do not use this kit: build it again, with another onnxruntime or precision.",
             )
@@ -98,12 +97,12 @@ class Reference:
             self.factors = stored_in(kit.recognizer, self.coding)
             self._features = _features(kit)
         except (TypeError, ValueError, KeyError, StopIteration):
-            raise KitError("The kit's manifest and graph do not fit together.", "Build the kit again.") from None
+            raise KitError("The kit's manifest does not match its graph.", "Build the kit again.") from None
 
     def outputs(self, crops: Array) -> dict[str, Array]:
         x = self._features(crops).T
-        scores = self.factors.scores(x, self.coding).T
-        code_norm, residual = self.factors.sizes(x, self.coding)
+        scores = self.factors.scores(x).T
+        code_norm, residual = self.factors.sizes(x)
         visible = np.ptp(crops.reshape(len(crops), -1).astype(np.float32), axis=1) > CONTRAST
         return {
             "scores": scores,
@@ -116,6 +115,7 @@ class Reference:
 
 
 def _features(kit: Kit) -> Callable[[Array], Array]:
+    """Return the function that computes feature rows from crops."""
     if kit.manifest.features["kind"] == KIND:
         embed = load_session(front(kit.recognizer), "the embedding model")
         beside = kit.manifest.features["beside"] and FeatureSpec(**kit.manifest.features["beside"])
@@ -126,9 +126,9 @@ def _features(kit: Kit) -> Callable[[Array], Array]:
 
 
 class Unfolded:
-    """The model as the trainer uses it, with the kit's number of iterations."""
+    """The model as in the trainer, with the kit's number of iterations."""
 
-    def __init__(self, model: Model, coding: Any) -> None:
+    def __init__(self, model: Model, coding: AnyCoding) -> None:
         self.model = replace(model, coding=coding)
 
     def outputs(self, crops: Array) -> dict[str, Array]:
@@ -145,11 +145,11 @@ def _compare(
     for start in range(0, len(crops), CHUNK):
         graph, wanted = (side.outputs(crops[start : start + CHUNK]) for side in (recognizer, reference))
         labels.append(graph["label"])
-        # Where the best two are level to the last bit, as on a crop that shows nothing, either may come first.
+        # If the best two scores are equal, as on a blank crop, either label is right.
         best, found = (wanted["scores"][np.arange(len(labels[-1])), label] for label in (wanted.pop("label"), labels[-1]))
         other_labels += int(np.sum(best - found > ROUNDING))
         for output, values in wanted.items():
-            # What is not a number is as wrong as can be.
+            # NaN counts as an infinite difference.
             largest = np.nan_to_num(np.abs(graph[output] - values), nan=np.inf).max()
             differences[output] = max(differences.get(output, 0.0), float(largest))
     names = np.array(recognizer.kit.manifest.labels)

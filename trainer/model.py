@@ -21,7 +21,7 @@ import numpy as np
 from edge.errors import ModelError
 from edge.files import write_atomically
 from edge.kit.manifest import ALIGNMENTS
-from trainer.baselines.coders import BaselineCoder, restored_coding
+from trainer.baselines.coders import AnyCoding, BaselineCoder, restored_coding
 from trainer.data.gallery import Gallery
 from trainer.features.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.features.spec import Spec, from_settings
@@ -41,8 +41,8 @@ class Model:
     spec: Spec
     alignment: str
     """How the crops were made: one of edge.kit.manifest's ALIGNMENTS."""
-    coding: Any
-    """A Coding, or a BaselineCoding (trainer.baselines.coders)."""
+    coding: AnyCoding
+    """Settings of the coder."""
     labels: tuple[str, ...]
     """The people, in the order of W's rows."""
     D: Array

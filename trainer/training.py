@@ -48,7 +48,7 @@ def fit(
     `fpir` is the share of strangers' photos that may get a name. If it is given, the threshold is measured on people who are
     left out (if there are enough) and on `strangers` (if given). `progress` is called with (folds done, folds).
     """
-    observer = {"callback": callback} if method is LCLRRDL else {}
+    observer: dict[str, Any] = {"callback": callback} if method is LCLRRDL else {}
     estimator: Any = method(features=spec, **observer, **parameters)
     try:
         estimator.fit(gallery.images, gallery.labels)

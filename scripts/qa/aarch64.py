@@ -16,7 +16,8 @@ from edge.camera.photo import read_grey
 from edge.kit.manifest import Thresholds
 from edge.vision.preprocess import FeatureSpec
 from export import graph
-from export.graph import Factors, Precision
+from export.graph import Factors
+from export.nodes import Precision
 from export.pack import bundle
 from scripts.research import orl
 from trainer.data import gallery
@@ -68,7 +69,7 @@ def make(folder: Path) -> None:
         model = fit(people, FeatureSpec.for_crop(*people.images.shape[1:]), parameters)
         kit = bundle(
             model,
-            graph.build(Factors.of(model), model.spec, model.coding, precision),
+            graph.build(Factors.of(model), model.spec, precision),
             coding=model.coding,
             precision=precision,
             thresholds=THRESHOLDS,

@@ -21,7 +21,7 @@ from edge.camera.open import open_camera
 from edge.doctor import bench
 from edge.vision.preprocess import FeatureSpec
 from edge.vision.recognize import Recognizer
-from export import build as building
+from export.build import build_kit
 from scripts.research import orl
 from trainer.data import detector, gallery
 from trainer.presets import PRESETS
@@ -71,7 +71,7 @@ def measure(data: Path, say: Callable[[str], None]) -> dict[str, Any]:
             parameters = {name: value for name, value in PRESETS[preset].items() if name != "features"}
             model = fit(people, FeatureSpec.for_crop(*people.images.shape[1:]), parameters)
             kit = here / f"{preset}.kit"
-            kit.write_bytes(building.build(model, detector=detector.yunet(say)).kit)
+            kit.write_bytes(build_kit(model, detector=detector.yunet(say)).kit)
             say("edge: timing ...")
             for name, clock in CLOCKS.items():
                 with open_camera(str(video)) as camera:

@@ -18,8 +18,9 @@ from threadpoolctl import threadpool_limits
 from edge.errors import UsageError
 from edge.kit import format as kits
 from edge.vision.recognize import Recognizer
-from export import build as building
-from export.graph import PRECISIONS, Factors
+from export.build import build_kit
+from export.graph import Factors
+from export.nodes import PRECISIONS
 from scripts.research import peers
 from trainer.data import detector
 from trainer.data.gallery import Gallery
@@ -56,7 +57,7 @@ def measure(data: Path, say: Callable[[str], None]) -> dict[str, Any]:
             shape = Factors.of(model).U.shape
         for precision in precisions:
             say(f"recognizer: building {kind}, {coding}, {precision} ...")
-            built = building.build(model, precision=precision, detector=yunet, allow_loss=True)
+            built = build_kit(model, precision=precision, detector=yunet, allow_loss=True)
             kit = kits.parse(built.kit)
             recognizers[f"{kind} {coding} {precision}"] = Recognizer(kit)
             result["kits"][f"{kind} {coding} {precision}"] = _facts(kit, model, images[test], names[test])

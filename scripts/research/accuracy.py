@@ -271,7 +271,7 @@ def _cost(own: Faces, task: Task, parameters: dict[str, Any], say: Callable[[str
     )
     others = {name: value for name, value in parameters.items() if name != "features"}
     model = fit(gallery, _spec(parameters["features"], own.spec, say), others)
-    built = graph.build(factorise(model), model.spec, model.coding)
+    built = graph.build(factorise(model), model.spec)
     run, taken = load_session(built, "the graph"), []
     for image in images[task.test[:65]]:
         start = time.process_time()

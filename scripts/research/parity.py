@@ -59,11 +59,11 @@ def measure(images: Any, labels: Any, cell: Cell, row: Row, split: int) -> dict[
     parameters = {"coding": row.coding, "schedule": row.schedule, "parts": row.parts, "random_state": split, **used}
     model = fit(gallery, cell.spec(row.features), parameters)
     factors = factorise(model)
-    choice = calibrate.choose(model, factors, calibrate.hardened(model))
+    choice = calibrate.choose_iterations(model, factors, calibrate.hardened(model))
     faces = calibrate.Faces(crops=images[test], people=np.searchsorted(model.labels, names[test]))
     return {
         "trainer": 100 * float(np.mean(model.scores(faces.crops).argmax(axis=1) == faces.people)),
-        "kit": 100 * calibrate.accuracy(graph.build(factors, model.spec, choice.coding), faces),
+        "kit": 100 * calibrate.accuracy(graph.build(choice.factors, model.spec), faces),
         "iterations": choice.coding.iterations,
         "of_its_own": choice.coding == model.coding,
         "agreement": choice.row.agreement,

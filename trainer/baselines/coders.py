@@ -1,68 +1,68 @@
-"""How a model of a baseline codes and names a face: one definition for the trainer, the model's file and the exporter.
+"""How a baseline's model codes and scores a face: one definition for the trainer, the model file and the exporter.
 
-    src    z sparse (trainer.baselines.src)              scores: the share of the face that each person's atoms explain
-    lrrs   z low-rank and sparse (trainer.baselines.lrrs)    Wz
-    llc    z of the nearest atoms (trainer.baselines.llc)    Wz
+    src    z sparse (trainer.baselines.src)                   scores: the share of the face that each person's atoms explain
+    lrrs   z low-rank and sparse (trainer.baselines.lrrs)     scores: Wz
 
-All that is needed of D (d,m) and W (C,m) are a few matrices, the `constants`: a kit stores them, perhaps in fewer bits.
+The coder needs D (d,m) and W (C,m) only as a few matrices, the `constants`. A kit stores them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from trainer.baselines import llc, lrrs, src
-from trainer.baselines.llc import LLCCoding
+from edge.errors import ModelError
+from trainer.baselines import lrrs, src
 from trainer.baselines.lrrs import SparseCoding
 from trainer.baselines.src import SRCCoding
-from trainer.method.coding import CHUNK, Coding
+from trainer.method.coding import Callback, Coding, in_chunks
 from trainer.types import Array
 
-BaselineCoding = SRCCoding | LLCCoding | SparseCoding
-CODINGS: dict[str, type[BaselineCoding]] = {"src": SRCCoding, "llc": LLCCoding, "lrrs": SparseCoding}
+BaselineCoding = SRCCoding | SparseCoding
+AnyCoding = Coding | BaselineCoding
+"""Settings of the coder of a model: `Coding` for LCLRRDL and LRR, the others for the baselines."""
+CODINGS: dict[str, type[BaselineCoding]] = {"src": SRCCoding, "lrrs": SparseCoding}
 
 
-def restored_coding(settings: Mapping[str, Any]) -> Any:
-    """A coding as it was before it went through a file."""
+def restored_coding(settings: Mapping[str, Any]) -> AnyCoding:
+    """Return the coding that was written to a file with `asdict`."""
+    if settings["kind"] == "llc":
+        raise ModelError("LLC has no device form.", "Train another method with `trainer fit`.")
     return CODINGS.get(settings["kind"], Coding)(**settings)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BaselineCoder:
-    """`code` and `scores` take faces as columns."""
+    """Codes and scores faces, which are columns."""
 
     coding: BaselineCoding
     constants: Mapping[str, Array]
-    """Dt (m,d), W (C,m), and but for llc K (m,d) and M (m,m)."""
+    """Dt (m,d), W (C,m), K (m,d) and M (m,m), all float32 (src.ridge_constants)."""
 
     @classmethod
     def of(cls, D: Array, W: Array, coding: BaselineCoding) -> BaselineCoder:
-        constants = {"Dt": np.ascontiguousarray(D.T, np.float32), "W": W.astype(np.float32)}
-        if not isinstance(coding, LLCCoding):
-            constants["K"], constants["M"] = src.ridge_constants(D, coding.ridge)
-        return cls(coding=coding, constants=constants)
+        K, M = src.ridge_constants(D, coding.ridge)
+        return cls(
+            coding=coding, constants={"Dt": np.ascontiguousarray(D.T, np.float32), "W": W.astype(np.float32), "K": K, "M": M}
+        )
 
-    def code(self, X: Array, callback: Callable[[int, Array], None] | None = None) -> Array:
-        """Z (m,n) of X (d,n). `callback` receives the number of iterations done, and Z."""
-        if callback is None and X.shape[1] > CHUNK:
-            return np.hstack([self.code(X[:, i : i + CHUNK]) for i in range(0, X.shape[1], CHUNK)])
-        D, coding = self.constants["Dt"].T, self.coding
-        if isinstance(coding, LLCCoding):
-            Z = llc.local_codes(D, X, coding.neighbours, coding.beta).astype(np.float32)
-            if callback:
-                callback(1, Z)
-            return Z
-        K, M = self.constants["K"], self.constants["M"]
-        if isinstance(coding, SRCCoding):
-            return src.code(D, K, M, X, coding, callback)
-        return lrrs.code_sparsely(D, X, coding, callback, constants=(K, M))
+    def code(self, X: Array, callback: Callback | None = None) -> Array:
+        """Return Z (m,n) of X (d,n). `callback` receives the number of iterations done, and Z."""
+        if callback is None:
+            return in_chunks(lambda chunk: self._code(chunk, None), X)
+        return self._code(X, callback)
+
+    def _code(self, X: Array, callback: Callback | None) -> Array:
+        D, K, M = self.constants["Dt"].T, self.constants["K"], self.constants["M"]
+        if isinstance(self.coding, SRCCoding):
+            return src.code(D, K, M, X, self.coding, callback)
+        return lrrs.code_sparsely(D, X, self.coding, callback, constants=(K, M))
 
     def scores(self, X: Array, Z: Array | None = None) -> Array:
-        """(C,n) of X (d,n), and of its codes Z where they are there already."""
+        """Return scores (C,n) of X (d,n). Z: its codes, if they are known."""
         Z = self.code(X) if Z is None else Z
         W = self.constants["W"]
         if isinstance(self.coding, SRCCoding):

@@ -1,35 +1,31 @@
-"""LRRS, low-rank and sparse representation over a fixed dictionary: most likely what the paper's row LRSR was measured with.
+"""LRRS, low-rank and sparse representation over a fixed dictionary: most likely the method behind the paper's row LRSR.
 
     min_{Z,E}  |Z|_* + beta |Z|_1 + lam |E|_1     s.t.  X = DZ + E
 
     X (d,n)  samples, unit columns     D (d,m)  dictionary, random samples     Z (m,n)  codes     E (d,n)  error
 
-The work that the paper cites for that row (Li et al. 2014) has another method, in trainer.baselines.rbds. A face x is coded by
+The work that the paper cites for that row (Li et al. 2014) has another method: trainer.baselines.rbds. A face x is coded by
 itself: the nuclear norm of one column is |z|_2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import numpy as np
 
 from edge.errors import ParameterError
 from trainer.baselines.lrr import ERRORS, FixedDictionary, Representation, represent
 from trainer.baselines.src import ridge_constants
-from trainer.features.spec import Spec
 from trainer.method.base import check_positive
-from trainer.method.coding import CHUNK
+from trainer.method.coding import Callback, in_chunks
 from trainer.method.prox import column_norms, shrink_factors, soft_threshold
 from trainer.types import Array
-
-Callback = Callable[[int, Array], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparseCoding:
-    """How a face is coded. The penalty is mu0 rho^k for every face, so that it folds into a graph."""
+    """Settings of the coder. The penalty is mu0 rho^k for every face, so it folds into the graph."""
 
     kind: str = "lrrs"
     lam: float = 0.3
@@ -39,13 +35,13 @@ class SparseCoding:
     iterations: int = 24
     """Fixed number of iterations."""
     start: float = 2.0
-    """The first penalty is mu0 = start lam sqrt(d): pixels of unit vectors are about 1/sqrt(d)."""
+    """The first penalty is mu0 = start lam sqrt(d), because pixels of unit vectors are about 1/sqrt(d)."""
     rho: float = 1.15
     """Growth of the penalty."""
     kappa: float = 0.1
-    """Share of the penalty that holds J to z; below 1, since a code has fewer and larger entries than a face."""
+    """Share of the penalty for z = j. Below 1, because a code has fewer and larger entries than a face."""
     relaxation: float = 1.8
-    """Over-relaxation: 1 is the plain iteration."""
+    """Over-relaxation. 1: none."""
 
     def __post_init__(self) -> None:
         positive = self.lam, self.start, self.kappa
@@ -56,15 +52,15 @@ class SparseCoding:
 
     @property
     def ridge(self) -> float:
-        """Of the step for z, in which D'D + ridge I is inverted."""
+        """Ridge of the z update, which inverts D'D + ridge I."""
         return self.kappa
 
     def converged(self) -> SparseCoding:
-        """The same problem solved to the end: the reference that fixed iterations are compared with."""
+        """Return settings that solve the same problem to the end: the reference for fixed iterations."""
         return replace(self, iterations=200, rho=1.02)
 
     def penalties(self, d: int) -> Array:
-        """mu of each iteration, for faces of d features."""
+        """Return mu of each iteration, for faces of d features."""
         return self.start * self.lam * np.sqrt(d) * self.rho ** np.arange(self.iterations)
 
 
@@ -78,12 +74,12 @@ def code_sparsely(
     R: Array | float = 1.0,
     error: str = "l1",
 ) -> Array:
-    """z (m,n) of X (d,n), face by face: ADMM on  min |j|_2 + beta |R o j|_1 + lam |e|_1  s.t.  x = Dz + e, z = j.
+    """Return z (m,n) of X (d,n), face by face: ADMM on  min |j|_2 + beta |R o j|_1 + lam |e|_1  s.t.  x = Dz + e, z = j.
 
-    R (m,n) and the l21 error are there for LCLRR.
+    LCLRR uses R (m,n) and the l21 error.
 
-    The proximal operator of |.|_2 + beta |R o .|_1 is a soft threshold and then a column shrink, so one copy of z serves both
-    norms. With y1, y2 the multipliers divided by their penalties mu and kappa mu, and a the relaxation:
+    The proximal operator of |.|_2 + beta |R o .|_1 is a soft threshold followed by a column shrink, so one copy of z is enough
+    for both norms. y1, y2 are the multipliers divided by their penalties mu and kappa mu; a is the relaxation:
 
         z = PD'(x - e + y1) + kappa P (j - y2)
         f = a (x - Dz) + (1 - a) e + y1;   e = S_{lam/mu}(f);                           y1 = (f - e)/rho
@@ -109,46 +105,20 @@ def code_sparsely(
 
 
 def code_faces(D: Array, X: Array, coding: SparseCoding) -> Array:
-    """The same for any number of faces, in float32 as on the device."""
-    D, X = D.astype(np.float32), X.astype(np.float32)
+    """Return `code_sparsely` of any number of faces, in float32 as on the device."""
+    D = D.astype(np.float32)
     constants = ridge_constants(D, coding.kappa)
-    chunks = [X[:, i : i + CHUNK] for i in range(0, X.shape[1], CHUNK)]
-    return np.hstack([code_sparsely(D, chunk, coding, constants=constants) for chunk in chunks])
+    return in_chunks(lambda chunk: code_sparsely(D, chunk, coding, constants=constants), X.astype(np.float32))
 
 
+@dataclass(eq=False, repr=False)
 class LRRS(FixedDictionary):
-    """Low-rank and sparse codes over random samples: most likely what the paper's row LRSR was measured with.
+    """Low-rank and sparse codes over random samples: most likely the method behind the paper's row LRSR."""
 
-    Parameters
-    ----------
-    atoms_per_class : samples of each class in D; a class with fewer gives all it has.
-    lam, beta : weights of the error and of sparsity; the error's is lam/sqrt(d), so that one lam serves every size of image.
-    eta : ridge of the classifier.
-    classifier_codes : W is learned on codes made face by face ("coder", the more accurate) or on the Z of all training samples
-        together ("training", as printed).
-    features, random_state : as in LCLRRDL.
-
-    Attributes: classes_, D_ (d, m), W_ (C, m), atom_classes_ (m,), codes_ (m, n).
-    """
-
-    def __init__(
-        self,
-        atoms_per_class: int = 5,
-        *,
-        lam: float = 4.0,
-        beta: float = 0.01,
-        eta: float = 1e-3,
-        classifier_codes: str = "coder",
-        features: Spec | None = None,
-        random_state: int | None = 0,
-    ) -> None:
-        self.atoms_per_class = atoms_per_class
-        self.lam = lam
-        self.beta = beta
-        self.eta = eta
-        self.classifier_codes = classifier_codes
-        self.features = features
-        self.random_state = random_state
+    _: KW_ONLY
+    beta: float = 0.01
+    """Weight of sparsity."""
+    error: str = field(default="l1", init=False)  # not a parameter
 
     @property
     def coding(self) -> SparseCoding:

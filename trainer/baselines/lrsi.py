@@ -5,43 +5,41 @@
     X_i (d,n_i)  training samples of class i, unit columns     A_i (d,n_i)  low rank     E_i (d,n_i)  sparse
 
 Chen, Wei, Wang: Low-rank matrix recovery with structural incoherence for robust face recognition, CVPR 2012. As there,
-|A_j'A_i|_F <= |A_j|_F |A_i|_F puts a bound in place of the last term, and one class is solved for at a time: RPCA with a term
-eta' |A_i|_F^2, eta' = eta sum_{j != i} |A_j|_F^2, convex and exact. Starts from RPCA of each class. No mean is taken off for
-PCA: SRC knows directions, not places.
+the bound |A_j'A_i|_F <= |A_j|_F |A_i|_F replaces the last term, and one class is solved at a time: RPCA with a term
+eta' |A_i|_F^2, eta' = eta sum_{j != i} |A_j|_F^2, convex and exact. It starts from RPCA of each class. PCA does not subtract
+the mean, because SRC compares directions.
 
-The other form, which linearises |A_j'A_i|_F^2 itself and so keeps its directions, was tried too: in cross-validation inside
-training images (Yale B, 8 each, 1/8) with eta 1e-4, 1e-3, 1e-2 it came to 82, 82, 76 %, this one to 82, 82, 77 % in a third
-of the time.
+The other form linearises |A_j'A_i|_F^2. In cross-validation inside training images (Yale B, 8 each, 1/8) with eta 1e-4, 1e-3,
+1e-2 it reached 82, 82, 76 %; this one reached 82, 82, 77 % in a third of the time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
 from edge.vision.preprocess import unit_rows
-from trainer.baselines.rpca import rpca, unit_atoms
-from trainer.baselines.src import explained, sparse_codes
-from trainer.features.spec import Spec
-from trainer.method.base import FaceClassifier, check_count, check_positive
+from trainer.baselines.rpca import CleanedSRC, rpca, unit_atoms
+from trainer.method.base import check_count, check_positive
+from trainer.method.coding import l1_weight
 from trainer.types import Array
 
 
 @dataclass(frozen=True)
 class LRSIResult:
-    """The outcome of `lrsi`: A and E (d,n), and how it was reached."""
+    """Result of `lrsi`: A and E (d,n), and statistics."""
 
     A: Array
     E: Array
     objectives: Array
-    """(rounds + 1,), with the bound in place of the incoherence: it falls."""
+    """(rounds + 1,): the objective with the bound instead of the incoherence."""
     residuals: Array
-    """(C,), the last |X_i - A_i - E_i|_F/|X_i|_F of each class."""
+    """(C,): the last |X_i - A_i - E_i|_F/|X_i|_F of each class."""
 
 
 def lrsi(X: Array, labels: Array, *, lam: float, eta: float, rounds: int = 1, tol: float = 1e-5) -> LRSIResult:
-    """From samples (d,n) of classes 0..C-1; `rounds` passes over the classes follow RPCA of each."""
+    """Solve for samples (d,n) of classes 0..C-1: RPCA of each class, then `rounds` passes over the classes."""
     classes = [labels == c for c in range(labels.max() + 1)]
     A, residuals, nuclear = np.zeros_like(X), np.zeros(len(classes)), np.zeros(len(classes))
     sizes = np.zeros(len(classes))  # |A_i|_F^2
@@ -56,56 +54,35 @@ def lrsi(X: Array, labels: Array, *, lam: float, eta: float, rounds: int = 1, to
     return LRSIResult(A, X - A, np.array(objectives), residuals)
 
 
-class LRSI(FaceClassifier):
-    """Low-rank approximation of each class, incoherent with the others; SRC in the subspace of what is left.
+@dataclass(eq=False, repr=False)
+class LRSI(CleanedSRC):
+    """Low-rank approximation of each class, incoherent with the others, then SRC in the subspace of the result A.
 
-    Parameters
-    ----------
-    lam : weight of |E|_1, in units of the usual 1/sqrt(d), so that one value serves every size.
-    incoherence : eta.
-    components : dimensions of the subspace, the leading ones of A; None for all that A has.
-    rounds : passes over the classes after the first.
-    src_lam, iterations : lam and iterations of SRC.
-    features, random_state : as for SRC; nothing here is random.
-
-    Attributes: classes_, projection_ (d, k), D_ (k, n), atom_classes_ (n,), result_ (LRSIResult).
+    Learned beside D_ (k, n): projection_ (d, k), result_ (LRSIResult).
     """
 
-    def __init__(
-        self,
-        *,
-        lam: float = 3.0,
-        incoherence: float = 3e-4,
-        components: int | None = None,
-        rounds: int = 1,
-        src_lam: float = 1e-3,
-        iterations: int = 100,
-        features: Spec | None = None,
-        random_state: int | None = 0,
-    ) -> None:
-        self.lam = lam
-        self.incoherence = incoherence
-        self.components = components
-        self.rounds = rounds
-        self.src_lam = src_lam
-        self.iterations = iterations
-        self.features = features
-        self.random_state = random_state
+    _: KW_ONLY
+    lam: float = 3.0
+    """Weight of |E|_1, in units of 1/sqrt(d), so one value fits all sizes."""
+    incoherence: float = 3e-4
+    """eta."""
+    components: int | None = None
+    """Dimensions of the subspace, the leading ones of A. None: all."""
+    rounds: int = 1
+    """Passes over the classes after the first."""
 
     def _learn(self, samples: Array, labels: Array) -> None:
-        lam = float(self.lam / np.sqrt(len(samples)))
+        lam = l1_weight(self.lam, len(samples))
         self.result_ = lrsi(samples, labels, lam=lam, eta=self.incoherence, rounds=self.rounds)
         U, s, _ = np.linalg.svd(self.result_.A, full_matrices=False)
         self.projection_ = U[:, s > 1e-6 * s[0]][:, : self.components]
         self.D_, self.atom_classes_ = unit_atoms(self.projection_.T @ self.result_.A), labels
 
     def _scores(self, samples: Array) -> Array:
-        seen = unit_rows(samples.T @ self.projection_).T.astype(np.float32)
-        return explained(self.D_, seen, sparse_codes(self.D_, seen, self.src_lam, self.iterations), self.atom_classes_)
+        return super()._scores(unit_rows(samples.T @ self.projection_).T)
 
     def _check_parameters(self) -> None:
-        check_positive(self, "lam", "incoherence", "src_lam")
+        super()._check_parameters()
+        check_positive(self, "incoherence")
         check_count(self, "rounds")
-        check_count(self, "iterations")
-        if self.components is not None:
-            check_count(self, "components")
+        check_count(self, "components", optional=True)

@@ -17,7 +17,7 @@ from trainer.presets import ETAS, PRESETS
 
 SRC_LAMS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 Parameters = dict[str, Any]
-DeviceMethod = Literal["lclrrdl", "lrrs", "srw", "srs", "src", "llc", "rbds", "lrr"]
+DeviceMethod = Literal["lclrrdl", "lrrs", "srw", "srs", "src", "rbds", "lrr"]
 """Methods that code one face at a time in a fixed number of steps: a kit can hold their models."""
 
 

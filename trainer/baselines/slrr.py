@@ -1,56 +1,53 @@
-"""SLRR, structured low-rank representation: codes of a person's faces are drawn to use that person's atoms.
+"""SLRR, structured low-rank representation: the codes of a person's faces should use the atoms of that person.
 
     min_{Z,E,D} |Z|_* + lam |E|_1 + beta |Z|_1 + alpha |Z - Q|_F^2    s.t.  X = DZ + E
 
-    X (d,n)  training samples, unit columns        Z (m,n)  codes; J and V its copies for |.|_* and for |.|_1 with Q
+    X (d,n)  training samples, unit columns        Z (m,n)  codes; J and V: its copies for |.|_* and for |.|_1 with Q
     D (d,m)  dictionary                            E (d,n)  sample-specific error
-    Q (m,n)  1 where atom and sample share a class, else 0       y1 (d,n), y2, y3 (m,n)  multipliers divided by mu, the penalty
+    Q (m,n)  1 if atom and sample have the same class, else 0       y1 (d,n), y2, y3 (m,n)  multipliers / penalty mu
 
 Zhang, Jiang, Davis: Learning structured low-rank representations for image classification, CVPR 2013. A test face is coded
-without Q, by itself (trainer.baselines.lrrs), with a lam of its own: |z|_2 of one face is not a share of |Z|_* of all.
+without Q, by itself (trainer.baselines.lrrs), with its own lam: |z|_2 of one face is not a share of |Z|_* of all faces.
 
-Where this departs from the paper, and why:
+Differences from the paper (figures: cross-validation inside training images of Yale B, 8 each, 1/8):
 
-- Z is solved for exactly, with J as a second copy, not linearised, whose step of 1/|D|_2^2 is tiny where all atoms are alike.
-- The penalty is constant, so that each round goes on where the last one stopped. Where a penalty grows, each begins anew, and
-  Y1/mu, which moves D, has vanished at its end. 10 iterations and 3 in each of 8 rounds do, in place of 100 in each; with 40
-  and 20 the objective ended twice as high, and 75 % were recognised instead of 82 %. So this stops early: X - DZ - E has
-  entries of about 0.01. With rounds = 0 and enough iterations they vanish.
-- D starts from random samples, as for LCLRRDL, not from K-SVD of each class. scikit-learn's DictionaryLearning of each class
-  was tried: 78.9 % against 79.8 %, in more time.
-
-These figures are of cross-validation inside training images (Yale B, 8 each, 1/8).
+- Z is solved exactly, with J as a second copy. The linearised form has a step of 1/|D|_2^2, which is tiny for similar atoms.
+- The penalty is constant, so each round continues from the last one. With a growing penalty each round starts again, and
+  Y1/mu, which moves D, is zero at its end. 10 iterations and 3 in each of 8 rounds are enough, instead of 100 in each: with 40
+  and 20 the objective was twice as high, and the accuracy 75 % instead of 82 %. So this stops early: entries of X - DZ - E are
+  about 0.01. With rounds = 0 and enough iterations they vanish.
+- D starts from random samples, as in LCLRRDL, not from K-SVD of each class. scikit-learn's DictionaryLearning of each class
+  reached 78.9 % instead of 79.8 %, and was slower.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from trainer.baselines.lrr import refuse_zero
 from trainer.baselines.lrrs import SparseCoding, code_faces
-from trainer.features.spec import Spec
-from trainer.method.base import CodeClassifier, check_count, check_positive, random_atoms
+from trainer.method.base import CodeClassifier, check_codes, check_count, check_positive
+from trainer.method.coding import l1_weight
 from trainer.method.prox import soft_threshold, svt
 from trainer.types import Array
 
-KEPT = 0.5  # share of the old D in the new, as in the paper
-RIDGE = 1.0  # delta; atoms that few samples use would grow without bound: with 1e-3 they did, and fewer faces were recognised
+OLD_SHARE = 0.5  # share of the old D in the new D, as in the paper
+RIDGE = 1.0  # delta; with 1e-3 atoms that few samples use grew without bound, and the accuracy was lower
 RELAXATION = 1.8
 
 
 @dataclass(frozen=True)
 class SLRRResult:
-    """The outcome of `slrr`: Z (m,n) exactly sparse, D (d,m), E (d,n), and how it was reached."""
+    """Result of `slrr`: Z (m,n), exactly sparse, D (d,m), E (d,n), and statistics."""
 
     Z: Array
     D: Array
     E: Array
     residuals: Array
-    """(rounds + 1, 3): largest entry of X - DZ - E, of Z - J and of Z - V at the end of each."""
+    """(rounds + 1, 3): largest entry of X - DZ - E, of Z - J and of Z - V at the end of each round."""
     rank: int
-    """Of J, the low-rank copy of Z."""
+    """Rank of J, the low-rank copy of Z."""
 
 
 def slrr(
@@ -65,12 +62,12 @@ def slrr(
     first_steps: int = 10,
     steps: int = 3,
 ) -> SLRRResult:
-    """From Z = E = 0 and D = D0, in the dtype of X: `first_steps` iterations, then `rounds` of a new D and `steps` iterations.
+    """Start from Z = E = 0 and D = D0. Do `first_steps` iterations, then `rounds` times: update D, do `steps` iterations.
 
-    For a D that stays (rounds = 0) the problem is convex, and this is ADMM.
+    The arithmetic has the dtype of X. With rounds = 0, D is fixed, the problem is convex, and this is ADMM.
     """
     D, kind, a = D0.astype(X.dtype), X.dtype, RELAXATION
-    # Entries of a unit face are about 1/sqrt(d), and so, then, is what E's entries are moved by, lam/mu.
+    # Entries of a unit face are about 1/sqrt(d). So should be lam/mu, the threshold of E's entries.
     mu = float(1.3 * lam * np.sqrt(len(X)))
     pull = 1 / (2 * alpha + mu)
     Z, J, V, y2, y3 = (np.zeros(Q.shape, kind) for _ in range(5))
@@ -80,12 +77,12 @@ def slrr(
         if number:
             # D = g D + (1 - g)(X - E + Y1/mu) Z'(ZZ' + delta I)^-1
             fitted = (X - E + y1) @ Z.T @ _inverse(Z @ Z.T, RIDGE)
-            D = KEPT * D + (1 - KEPT) * fitted
+            D = OLD_SHARE * D + (1 - OLD_SHARE) * fitted
         P = _inverse(D.T @ D, 2.0)
         for _ in range(steps if number else first_steps):
             # Z = (D'D + 2I)^-1 [D'(X - E + Y1/mu) + J + V - (Y2 + Y3)/mu]
             Z = P @ (D.T @ (X - E + y1) + J + V - y2 - y3)
-            # J = SVT_{1/mu}(Z + Y2/mu), over-relaxed like V and E below; what is taken off is the next Y2/mu
+            # J = SVT_{1/mu}(Z + Y2/mu), over-relaxed like V and E below; the part that SVT removes is the next Y2/mu
             y2 += a * Z + (1 - a) * J
             wide, rank = svt(y2.astype(np.float64), 1 / mu, rank)
             J = wide.astype(kind)
@@ -104,72 +101,45 @@ def slrr(
 
 
 def _inverse(A: Array, ridge: float) -> Array:
-    """(A + ridge I)^-1, in float64 and back."""
+    """Return (A + ridge I)^-1, computed in float64, in the dtype of A."""
     return np.linalg.inv(A.astype(np.float64) + ridge * np.eye(len(A))).astype(A.dtype)
 
 
+@dataclass(eq=False, repr=False)
 class SLRR(CodeClassifier):
-    """Structured low-rank representation with dictionary learning, and its linear classifier.
+    """Structured low-rank representation with dictionary learning. Learned beside D_ and W_: result_ (SLRRResult)."""
 
-    Parameters
-    ----------
-    atoms_per_class : dictionary atoms for each class; a class with fewer samples gets as many as it has.
-    lam, beta, alpha : weights of the error, of sparsity and of the structure Q in training.
-    code_lam : weight of the error where a face is coded (code_lam/sqrt(d), so that one serves every size of image); sparsity
-        keeps its beta.
-    eta : ridge of the classifier.
-    rounds : updates of D; 0 to keep the random samples.
-    features, random_state : as for LCLRRDL.
-
-    Attributes: classes_, D_ (d, m), W_ (C, m), atom_classes_ (m,), result_ (SLRRResult), codes_ (m, n), those that W was
-    learned on: they come from the coder.
-    """
-
-    def __init__(
-        self,
-        atoms_per_class: int = 5,
-        *,
-        lam: float = 10.0,
-        beta: float = 0.03,
-        alpha: float = 3.0,
-        code_lam: float = 7.0,
-        eta: float = 1e-2,
-        rounds: int = 8,
-        features: Spec | None = None,
-        random_state: int | None = 0,
-    ) -> None:
-        self.atoms_per_class = atoms_per_class
-        self.lam = lam
-        self.beta = beta
-        self.alpha = alpha
-        self.code_lam = code_lam
-        self.eta = eta
-        self.rounds = rounds
-        self.features = features
-        self.random_state = random_state
+    _: KW_ONLY
+    lam: float = 10.0
+    """Weight of the error in training."""
+    beta: float = 0.03
+    """Weight of sparsity, in training and in coding."""
+    alpha: float = 3.0
+    """Weight of the structure Q."""
+    code_lam: float = 7.0
+    """Weight of the error in coding, in units of 1/sqrt(d) (coding.l1_weight)."""
+    eta: float = 1e-2
+    """Ridge of the classifier (eq. 8)."""
+    rounds: int = 8
+    """Updates of D. 0: keep the random samples."""
 
     def _learn(self, samples: Array, labels: Array) -> None:
         samples = samples.astype(np.float32)
-        atoms = random_atoms(labels, self.atoms_per_class, self.random_state)
-        self.atom_classes_ = labels[atoms]
+        D0 = self._choose_atoms(samples, labels)
         Q = (self.atom_classes_[:, None] == labels).astype(np.float32)
-        D0 = samples[:, atoms]
         self.result_ = slrr(samples, D0, Q, lam=self.lam, beta=self.beta, alpha=self.alpha, rounds=self.rounds)
+        check_codes(self.result_.Z)
         self.D_ = self.result_.D
-        refuse_zero(self.result_.Z)
-        codes = self.code(samples)
-        refuse_zero(codes)
-        self._learn_linear(codes, labels)
+        self._learn_linear(self.code(samples), labels)
 
     @property
     def coding(self) -> SparseCoding:
-        return SparseCoding(lam=float(self.code_lam / np.sqrt(len(self.D_))), beta=self.beta)
+        return SparseCoding(lam=l1_weight(self.code_lam, len(self.D_)), beta=self.beta)
 
     def code(self, samples: Array) -> Array:
-        """Z (m, n) of samples (d, n), in float32 and face by face."""
         return code_faces(self.D_, samples, self.coding)
 
     def _check_parameters(self) -> None:
-        check_count(self, "atoms_per_class")
+        super()._check_parameters()
         check_count(self, "rounds", least=0)
-        check_positive(self, "lam", "beta", "alpha", "code_lam", "eta")
+        check_positive(self, "lam", "beta", "alpha", "code_lam")

@@ -1,4 +1,4 @@
-"""SRC, sparse representation for classification: a face is a sparse sum of training faces, and whose part fits best wins.
+"""SRC, sparse representation for classification: a face is a sparse sum of training faces; the best-fitting class wins.
 
     min_z   1/2 |x - Dz|_2^2 + lam |z|_1                         label = argmin_c |x - D_c z_c|
     min_z,e 1/2 |x - Dz - e|_2^2 + lam (|z|_1 + |e|_1)           label = argmin_c |x - e - D_c z_c|      (occlusion)
@@ -6,40 +6,37 @@
     X (d,n) faces as unit columns     D (d,m) all training faces (SRW), or a few of each class (SRS)
 
 Wright, Yang, Ganesh, Sastry, Ma: Robust face recognition via sparse representation, PAMI 2009. The best e for a z is
-S_lam(x - Dz), which leaves Huber's function of x - Dz: [D, I] is never formed.
+S_lam(x - Dz). The rest is Huber's function of x - Dz, so [D, I] is never formed.
 
-Solved by ADMM, an iteration of which is one product with an (m,m) matrix, as of FISTA, the usual choice. Measured on AR and
-Yale B (D of 600 and 228 faces, lam 1e-3), above the optimum of the objective: less than 1e-5 after 60 iterations, 24 % and 7 %
-after 300 of FISTA. scikit-learn's `sparse_encode` with the Gram matrix takes 14 and 46 times as long as our 100 iterations by
-`lasso_lars`, to 2e-3 and 2e-4, and 9 and 25 times by `lasso_cd`, whose 1000 rounds end 12 % and 6 % above it.
+Solved by ADMM. One iteration is one product with an (m,m) matrix, as in FISTA, the usual choice. Measured on AR and Yale B (D
+of 600 and 228 faces, lam 1e-3), the objective is less than 1e-5 above the optimum after 60 iterations, and 24 % and 7 % above
+it after 300 iterations of FISTA. scikit-learn's `sparse_encode` takes 9 to 46 times as long as 100 of these iterations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.linalg import inv
 
 from edge.errors import ParameterError
-from trainer.features.spec import Spec
 from trainer.method.base import FaceClassifier, check_count, check_positive, random_atoms
 from trainer.method.classifier import one_hot
+from trainer.method.coding import Callback, in_chunks
 from trainer.method.prox import soft_threshold
 from trainer.types import Array
 
-STEP = np.float32(1 / 30)  # lam/mu: about the size of the entries of z, whatever lam is
-ERROR_STEP = np.float32(0.005)  # the same for those of x - Dz
+STEP = np.float32(1 / 30)  # lam/mu: about the size of the entries of z, for every lam
+ERROR_STEP = np.float32(0.005)  # the same for x - Dz
 RELAXATION = np.float32(1.8)
-CHUNK = 256  # faces coded at once: what lies between two products then stays in the cache
-Callback = Callable[[int, Array], None]
+CHUNK = 256  # faces coded at once: their codes fit into the cache
 
 
 @dataclass(frozen=True, kw_only=True)
 class SRCCoding:
-    """How a face is coded."""
+    """Settings of the coder."""
 
     kind: str = "src"
     lam: float = 1e-3
@@ -47,7 +44,7 @@ class SRCCoding:
     iterations: int = 100
     """Fixed number of iterations."""
     occlusion: bool = False
-    """Whether a part of the face may be covered."""
+    """Whether a part of the face may be covered: the identity block beside D."""
 
     def __post_init__(self) -> None:
         if not (self.lam > 0 and self.iterations >= 1):
@@ -55,31 +52,30 @@ class SRCCoding:
 
     @property
     def ridge(self) -> float:
-        """Of the step for z, in which D'D + ridge I is inverted."""
+        """Ridge of the z update, which inverts D'D + ridge I."""
         return float((ERROR_STEP if self.occlusion else self.lam) / STEP)
 
     def converged(self) -> SRCCoding:
-        """The same problem solved to the end: the reference that fixed iterations are compared with."""
+        """Return settings that solve the same problem to the end: the reference for fixed iterations."""
         return replace(self, iterations=250)
 
 
 def ridge_constants(D: Array, ridge: float, kind: Any = np.float32) -> tuple[Array, Array]:
-    """K = PD' (m,d) and M = ridge P (m,m), P = (D'D + ridge I)^-1; made in float64, and given in another kind."""
+    """Return K = PD' (m,d) and M = ridge P (m,m), P = (D'D + ridge I)^-1, computed in float64."""
     D = D.astype(np.float64, copy=False)
     P = inv(D.T @ D + ridge * np.eye(D.shape[1]), check_finite=False)
     return (P @ D.T).astype(kind), (ridge * P).astype(kind)
 
 
 def sparse_codes(D: Array, X: Array, lam: float = 1e-3, iterations: int = 100, *, occlusion: bool = False) -> Array:
-    """Z (m,n) of X (d,n) in float32, each face by itself."""
+    """Return Z (m,n) of X (d,n) in float32, face by face."""
     coding = SRCCoding(lam=lam, iterations=iterations, occlusion=occlusion)
     K, M = ridge_constants(D, coding.ridge)
-    parts = [code(D, K, M, X[:, i : i + CHUNK], coding) for i in range(0, max(X.shape[1], 1), CHUNK)]
-    return np.hstack(parts)
+    return in_chunks(lambda chunk: code(D, K, M, chunk, coding), X, CHUNK)
 
 
 def code(D: Array, K: Array, M: Array, X: Array, coding: SRCCoding, callback: Callback | None = None) -> Array:
-    """The same with K and M at hand. `callback` receives the number of iterations done, and Z."""
+    """Return Z (m,n) of X (d,n), with given K and M. `callback` receives the number of iterations done, and Z."""
     X = X.astype(np.float32, copy=False)
     if coding.occlusion:
         return _robust_steps(D.astype(np.float32, copy=False), K, M, X, coding, callback)
@@ -87,7 +83,7 @@ def code(D: Array, K: Array, M: Array, X: Array, coding: SRCCoding, callback: Ca
 
 
 def _steps(Kx: Array, M: Array, iterations: int, callback: Callback | None) -> Array:
-    """ADMM on  min 1/2 |x - Dz|^2 + lam |j|_1, z = j,  with the penalty lam/STEP and u the multiplier over it:
+    """ADMM on  min 1/2 |x - Dz|^2 + lam |j|_1, z = j.  The penalty is lam/STEP; u is the multiplier divided by it.
 
     z = K x + M (j - u);  f = a z + (1 - a) j + u;  u = clip(f, -STEP, STEP);  j = f - u.
     """
@@ -103,7 +99,7 @@ def _steps(Kx: Array, M: Array, iterations: int, callback: Callback | None) -> A
 
 
 def _robust_steps(D: Array, K: Array, M: Array, X: Array, coding: SRCCoding, callback: Callback | None) -> Array:
-    """The same with occlusion: r = x - Dz has Huber's function, the penalty nu = lam/ERROR_STEP and the multiplier y over it.
+    """ADMM with occlusion. r = x - Dz has Huber's function, the penalty nu = lam/ERROR_STEP and the multiplier y (over nu).
 
     z = K (x - r + y) + M (j - u);  j and u as above;  f = a (x - Dz) + (1 - a) r + y;
     y = clip(f/(1 + nu), -ERROR_STEP, ERROR_STEP);  r = f - y.
@@ -125,10 +121,9 @@ def _robust_steps(D: Array, K: Array, M: Array, X: Array, coding: SRCCoding, cal
 
 
 def explained(D: Array, X: Array, Z: Array, classes: Array) -> Array:
-    """(C,n) share of each face that the atoms of class c explain, (|x|^2 - |x - D_c z_c|^2)/|x|^2: the largest share is the
-    smallest residual. `classes` (m,) are those of the atoms, 0..C-1.
+    """Return (C,n), the share of each face that the atoms of class c explain. `classes` (m,) are the atoms' classes 0..C-1.
 
-    It is z_c'(2 D_c'x - G_cc z_c)/|x|^2, for which the length of a face does not matter.
+    The share is (|x|^2 - |x - D_c z_c|^2)/|x|^2 = z_c'(2 D_c'x - G_cc z_c)/|x|^2. The largest share has the smallest residual.
     """
     B = D.T @ X
     shares = np.empty((classes.max() + 1, X.shape[1]), B.dtype)
@@ -139,48 +134,33 @@ def explained(D: Array, X: Array, Z: Array, classes: Array) -> Array:
 
 
 def scores(D: Array, X: Array, Z: Array, classes: Array, coding: SRCCoding) -> Array:
-    """(C,n): what is explained of a face, or of what is not covered of it. The largest wins."""
+    """Return (C,n), the explained share of each face, with occlusion of its visible part. The largest wins."""
     return explained(D, X - soft_threshold(X - D @ Z, coding.lam) if coding.occlusion else X, Z, classes)
 
 
+@dataclass(eq=False, repr=False)
 class SRC(FaceClassifier):
     """Sparse representation for classification.
 
-    Parameters
-    ----------
-    atoms_per_class : random samples of each class that D holds; None for all (SRW).
-    lam : weight of |z|_1.
-    iterations : of ADMM.
-    occlusion : whether a part of the face may be covered: the identity block beside D.
-    features : as for LCLRRDL.
-    random_state : seed of the choice of samples.
-
-    Attributes: classes_, D_ (d, m), atom_classes_ (m,), W_ (C, m), which says the same in zeros and ones.
+    Learned: D_ (d, m), atom_classes_ (m,), W_ (C, m): the atom classes as one-hot columns.
     """
 
-    def __init__(
-        self,
-        atoms_per_class: int | None = None,
-        *,
-        lam: float = 1e-3,
-        iterations: int = 100,
-        occlusion: bool = False,
-        features: Spec | None = None,
-        random_state: int | None = 0,
-    ) -> None:
-        self.atoms_per_class = atoms_per_class
-        self.lam = lam
-        self.iterations = iterations
-        self.occlusion = occlusion
-        self.features = features
-        self.random_state = random_state
+    atoms_per_class: int | None = None
+    """Random samples of each class in D (SRS). None: all (SRW)."""
+    _: KW_ONLY
+    lam: float = 1e-3
+    """Weight of |z|_1."""
+    iterations: int = 100
+    """Iterations of ADMM."""
+    occlusion: bool = False
+    """Whether a part of the face may be covered."""
 
     @property
     def coding(self) -> SRCCoding:
         return SRCCoding(lam=self.lam, iterations=self.iterations, occlusion=self.occlusion)
 
     def _learn(self, samples: Array, labels: Array) -> None:
-        atoms = random_atoms(labels, self.atoms_per_class or len(labels), self.random_state)
+        atoms = random_atoms(labels, self.atoms_per_class, self.random_state)
         self.D_, self.atom_classes_ = samples[:, atoms].astype(np.float32), labels[atoms]
         self.W_ = one_hot(self.atom_classes_, len(self.classes_))
 
@@ -190,7 +170,6 @@ class SRC(FaceClassifier):
         return scores(self.D_, samples, Z, self.atom_classes_, self.coding)
 
     def _check_parameters(self) -> None:
-        if self.atoms_per_class is not None:
-            check_count(self, "atoms_per_class")
+        check_count(self, "atoms_per_class", optional=True)
         check_positive(self, "lam")
         check_count(self, "iterations")

@@ -1,12 +1,13 @@
-"""What every method shares: the door at which samples come in as rows, are checked, and go on as unit columns.
+"""Base classes of all methods: they check the input, turn rows into unit columns and follow scikit-learn's conventions.
 
-A method stores its parameters in `__init__`, learns in `_learn`, and scores in `_scores`; scikit-learn's conventions are
-kept here, once.
+A method is a dataclass; its fields are its parameters. It fits in `_learn` and scores in `_scores`, with samples as columns.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, Self
 
@@ -29,11 +30,18 @@ from trainer.method.classifier import one_hot, ridge
 from trainer.types import Array
 
 
-class FaceClassifier(ClassifierMixin, BaseEstimator):
-    """Samples X as rows: vectors (n, d) where `features` is None, else grey crops, (n, H, W) or flattened."""
+@dataclass(eq=False, repr=False)
+class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A method. Samples X are rows: vectors (n, d) if `features` is None, else grey crops (n, H, W) or flattened (n, H*W).
 
-    features: Spec | None
-    classes_: Array
+    Learned: classes_ (C,).
+    """
+
+    _: KW_ONLY
+    features: Spec | None = None
+    """The features to compute from crops. None: X holds vectors, which are scaled to unit length."""
+    random_state: int | None = 0
+    """Seed of all random choices."""
 
     def fit(self, X: Array, y: Array) -> Self:
         """Learn from samples X and their labels y."""
@@ -41,34 +49,35 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Array) -> Array:
-        """Scores (n, C), one column per class; for two classes (n,), positive where the second wins."""
+        """Return scores (n, C). For two classes (n,): positive if the second class wins."""
         check_is_fitted(self)
         rows, _ = self._rows(X)
         scores = self._scores(rows.T).T
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Array) -> Array:
-        """The class of each sample."""
+        """Return the class of each sample."""
         scores = self.decision_function(X)
         best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[best]
+        names: Array = self.classes_[best]
+        return names
 
     def _learn(self, samples: Array, labels: Array) -> None:
-        """From samples (d, n), unit columns in float64, and their classes 0..C-1 (n,)."""
+        """Learn from samples (d, n), unit columns in float64, and their classes 0..C-1 (n,)."""
         raise NotImplementedError
 
     def _scores(self, samples: Array) -> Array:
-        """(C, n) of samples (d, n): the highest names the class."""
+        """Return scores (C, n) of samples (d, n). The highest score of a column names the class."""
         raise NotImplementedError
 
     def _check_parameters(self) -> None:
-        """Raises ParameterError."""
+        """Raise ParameterError if a parameter is out of range."""
 
     def _begin(self, X: Array, y: Array) -> tuple[Array, Array]:
-        """Samples as unit columns, and their classes as numbers; both checked."""
+        """Check parameters, X and y. Return samples (d, n) as unit columns and their classes 0..C-1 (n,)."""
         self._check_parameters()
         rows, y = self._rows(X, y)
-        with warnings.catch_warnings():  # one photo of each person are classes all the same
+        with warnings.catch_warnings():  # one photo of each person is valid
             warnings.filterwarnings("ignore", "The number of unique classes")
             check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -77,7 +86,7 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):
         return rows.T.astype(np.float64), labels
 
     def _rows(self, X: Array, y: Array | None = None) -> tuple[Array, Any]:
-        """Unit feature vectors as rows, and y, both checked."""
+        """Return unit feature vectors (n, d), and y, both checked."""
         if self.features is None:
             if y is None:
                 return unit_rows(validate_data(self, X, dtype=np.float64, reset=False)), None
@@ -96,46 +105,75 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):
         return spec.vectors(crops.reshape(-1, spec.height, spec.width)), y
 
 
+@dataclass(eq=False, repr=False)
 class CodeClassifier(FaceClassifier):
-    """A method whose label is argmax Wz (eq. 8 to 10): a linear classifier on codes z.
+    """A method with a dictionary D and the label argmax Wz: a linear classifier on codes z (eq. 8 to 10).
 
-    `_learn` sets codes_ (m, n), those that W is learned on, and W_ (C, m), by `_learn_linear`; `eta` can then be changed
-    without another training.
+    Learned: D_ (d, m), atom_classes_ (m,), W_ (C, m), codes_ (m, n): the codes that W was learned on. With codes_, W can be
+    learned again for another eta without another training.
     """
 
-    eta: float
-    codes_: Array
-    W_: Array
+    atoms_per_class: int | None = 5
+    """Training samples of each class that D starts from; a class with fewer gives all it has. None: all samples."""
+    _: KW_ONLY
+    eta: float = 1e-3
+    """Ridge of the classifier (eq. 8)."""
 
     def code(self, samples: Array) -> Array:
-        """Z (m, n) of samples (d, n), as unit columns."""
+        """Return codes Z (m, n) of samples (d, n), unit columns. Each sample is coded by itself."""
         raise NotImplementedError
 
+    def _choose_atoms(self, samples: Array, labels: Array) -> Array:
+        """Return random samples of each class (d, m), the first D, and set atom_classes_."""
+        atoms = random_atoms(labels, self.atoms_per_class, self.random_state)
+        self.atom_classes_ = labels[atoms]
+        return samples[:, atoms]
+
     def _learn_linear(self, codes: Array, labels: Array) -> None:
+        """Learn W on codes (m, n)."""
+        check_codes(codes)
         self.codes_ = codes
         self.W_ = ridge(codes, one_hot(labels, len(self.classes_)), self.eta)
 
     def _scores(self, samples: Array) -> Array:
-        return self.W_ @ self.code(samples)
+        scores: Array = self.W_ @ self.code(samples)
+        return scores
+
+    def _check_parameters(self) -> None:
+        check_count(self, "atoms_per_class", optional=True)
+        check_positive(self, "eta")
 
 
-def random_atoms(labels: Array, per_class: int, random_state: Any) -> Array:
-    """Indices of random samples of each class, all of a class that has fewer: the first D of the published experiments."""
+def random_atoms(labels: Array, per_class: int | None, random_state: Any) -> Array:
+    """Return indices of random samples of each class, as in the published experiments."""
     rng = check_random_state(random_state)
     members = [np.flatnonzero(labels == c) for c in range(labels.max() + 1)]
     return np.concatenate([np.sort(rng.permutation(own)[:per_class]) for own in members])
 
 
+def check_codes(codes: Array) -> None:
+    """Raise TrainingError if all codes are zero, within the tolerance of the solvers: such a model is useless."""
+    if not np.isfinite(codes).all() or np.abs(codes).max() < 1e-3:
+        raise TrainingError("Training collapsed: every code is zero, so people cannot be distinguished.", "Use a larger lam.")
+
+
 def check_positive(method: Any, *names: str) -> None:
-    """The parameters of these names are numbers above zero."""
+    """Raise ParameterError unless these parameters are finite numbers above 0."""
     for name in names:
         value = getattr(method, name)
         if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
             raise ParameterError(f"{name} must be more than 0 and finite, not {value!r}")
 
 
-def check_count(method: Any, name: str, least: int = 1) -> None:
-    """The parameter of this name is a whole number."""
+def check_count(method: Any, name: str, least: int = 1, *, optional: bool = False) -> None:
+    """Raise ParameterError unless this parameter is a whole number of at least `least`, or, if `optional`, None."""
     value = getattr(method, name)
-    if not isinstance(value, Integral) or value < least:
-        raise ParameterError(f"{name} must be a whole number from {least} on, not {value!r}")
+    if not (optional and value is None) and (not isinstance(value, Integral) or value < least):
+        raise ParameterError(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
+def check_choice(method: Any, name: str, choices: Collection[str]) -> None:
+    """Raise ParameterError unless this parameter is one of the choices."""
+    value = getattr(method, name)
+    if value not in choices:
+        raise ParameterError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

@@ -1,13 +1,13 @@
-"""Coding faces with a learned dictionary: problem 2 of the paper, the one definition for training, evaluation and export.
+"""Coding faces with a dictionary (problem 2). Training, evaluation and export all use this one definition.
 
     l1     min_z |z|_2 + lam |x - Dz|_1     one face at a time; robust to sunglasses and scarves
     l21    min_z |z|_2 + lam |x - Dz|_2     one face at a time; a scalar problem, almost free
     batch  min_Z |Z|_* + lam |X - DZ|_1     all test faces together, as printed (for the paper's tables)
 
-    X (d,n) faces as unit columns     D = U diag(s) V' (d,m), thin SVD of rank r     w = V'z (r,n)
+    X (d,n)  faces, unit columns     D = U diag(s) V' (d,m)  thin SVD of rank r     w = V'z (r,n)
 
-None of these norms changes under V, and the optimal z has no part outside V's range, so every coder works on w: D is touched
-only through U, and V folds into the classifier (scores = (WV) w).
+These norms do not change under V, and the optimal z lies in the range of V. So all coders compute w. They use D only through
+U, and V folds into the classifier: scores = (WV) w.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from trainer.types import Array
 
 Kind = Literal["l1", "l21", "batch"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-CHUNK = 512  # faces coded at once: bounds memory, changes nothing
-ROUNDING = 100  # units in the last place by which a difference of sums of squares may be wrong, with room to spare
+CHUNK = 512  # faces coded at once: limits memory, changes no result
+ROUNDING = 100  # error of a difference of sums of squares, in units in the last place, with a margin
+L21_LAM = 5.0
 Callback = Callable[[int, Array], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coding:
-    """How a face is coded. The penalty of `l1` and `batch` is mu0 rho^k for every face, so that it folds into a graph."""
+    """Settings of a coder. The penalty of `l1` and `batch` is mu0 rho^k for every face, so it folds into the graph."""
 
     kind: str = "l1"
     """l1, l21 or batch."""
@@ -45,7 +46,7 @@ class Coding:
     rho: float = 1.2
     """Growth of the penalty (l1, batch)."""
     relaxation: float = 1.0
-    """Over-relaxation of the error's update (l1, batch): 1 is the plain iteration; with 1.8 about a third fewer are needed."""
+    """Over-relaxation of the error's update (l1, batch). 1: none. 1.8: needs about a third fewer iterations."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -55,66 +56,78 @@ class Coding:
 
     @classmethod
     def default(cls, kind: str) -> Coding:
+        """Return the default settings of a kind."""
         if kind == "l21":
             return cls(kind="l21", lam=L21_LAM, iterations=10)
         if kind == "batch":
             return cls(kind="batch", iterations=250, mu0=1e-6, rho=1.1)
-        # With over-relaxation fewer iterations do, and come nearer to the optimum.
+        # Over-relaxation needs fewer iterations and ends closer to the optimum.
         return cls(kind=kind, iterations=14, relaxation=1.8)
 
     def weighted(self, lam: float, d: int) -> Coding:
-        """For faces of d features. The l1 error weighs lam/sqrt(d), because entries of unit vectors shrink like that, so that
-        one lam serves every size of image; where lam is small, a longer schedule is needed.
+        """Return the coding for faces of d features with the weight lam, for an l1 error `l1_weight` (lam, d).
+
+        A small lam of `l1` needs a longer schedule.
         """
         if self.kind == "l21":
             return replace(self, lam=lam)
-        scaled = replace(self, lam=lam / float(np.sqrt(d)))
+        scaled = replace(self, lam=l1_weight(lam, d))
         return scaled if self.kind == "batch" else replace(scaled, mu0=2 * lam, rho=1.15, iterations=24)
 
     def converged(self) -> Coding:
-        """The same problem solved to the end: the reference that fixed iterations are compared with."""
+        """Return settings that solve the same problem to the end: the reference for fixed iterations."""
         if self.kind == "l21":
             return replace(self, iterations=500)
         return replace(self, iterations=400, mu0=1e-2, rho=1.05, relaxation=1.0)
 
 
-L21_LAM = 5.0
+def l1_weight(lam: float, d: int) -> float:
+    """Return lam/sqrt(d), the weight of an l1 error. Entries of unit vectors shrink like that, so one lam fits all sizes."""
+    return float(lam / np.sqrt(d))
 
 
 class Coder:
-    """A dictionary made ready for coding. `code` takes faces as columns; the dtype of D is the precision of the arithmetic."""
+    """A dictionary, prepared for coding. The dtype of D is the precision of the arithmetic."""
 
     def __init__(self, D: Array, coding: Coding) -> None:
         self.D, self.coding = D, coding
 
     @cached_property
     def svd(self) -> tuple[Array, Array, Array]:
-        """U (d,r), s (r,), V (m,r) without the directions in which D is zero."""
+        """U (d,r), s (r,), V (m,r), without the directions in which D is zero."""
         U, s, Vt = np.linalg.svd(self.D, full_matrices=False)
         keep = s > s[0] * len(s) * np.finfo(s.dtype).eps
         return U[:, keep], s[keep], Vt[keep].T
 
     def code(self, X: Array) -> Array:
-        """Z (m,n) of X (d,n)."""
+        """Return Z (m,n) of X (d,n)."""
         U, s, V = self.svd
         X = X.astype(self.D.dtype, copy=False)
         if self.coding.kind == "batch":
-            return V @ _l1(U, s, X, self.coding, together=True)
-        chunks = [code_by_factors(U, s, X[:, i : i + CHUNK], self.coding) for i in range(0, X.shape[1], CHUNK)]
-        return V @ np.hstack(chunks) if chunks else np.zeros((len(V), 0), self.D.dtype)
+            w = _l1(U, s, X, self.coding, together=True)
+        else:
+            w = in_chunks(lambda chunk: code_by_factors(U, s, chunk, self.coding), X)
+        Z: Array = V @ w
+        return Z
+
+
+def in_chunks(code: Callable[[Array], Array], X: Array, size: int | None = None) -> Array:
+    """Return code(X), computed for `size` (default CHUNK) columns at a time."""
+    size = size or CHUNK
+    return np.hstack([code(X[:, i : i + size]) for i in range(0, max(X.shape[1], 1), size)])
 
 
 def code_by_factors(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None = None) -> Array:
-    """w (r,n) of X (d,n), face by face: what the device computes. `callback` receives the number of iterations done, and w."""
+    """Return w (r,n) of X (d,n), face by face, as on the device. `callback` receives the number of iterations done, and w."""
     return (_l21 if coding.kind == "l21" else _l1)(U, s, X, coding, callback=callback)
 
 
 def _l1(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None = None, together: bool = False) -> Array:
-    """ADMM on  min |w| + lam |x - U(s w)|_1,  |w| the l2 norm of each column or, together, the nuclear norm of all.
+    """ADMM on  min |w| + lam |x - U(s w)|_1.  |w| is the l2 norm of each column or, with `together`, the nuclear norm of all.
 
-    In MATH's letters with y = Y/mu:  J = prox_{1/mu}(W + y2);  W = (s U'(X - E + y1) + J - y2)/(s^2 + 1);
+    With y = Y/mu:  J = prox_{1/mu}(W + y2);  W = (s U'(X - E + y1) + J - y2)/(s^2 + 1);
     E = S_{lam/mu}(F), F = a (X - DZ) + (1 - a) E + y1, a the relaxation.  With q = F - E = clip(F), y1 = q/rho as mu grows.
-    E and y1 occur only as g = (1 - a) E + y1 and in U'(X - E + y1), which follow from F and q, U'F and U'q, so an iteration
+    E and y1 appear only in g = (1 - a) E + y1 and in U'(X - E + y1). Both follow from F, q, U'F and U'q, so one iteration
     reads U twice.
     """
     a, ratio = coding.relaxation, 1 / coding.rho
@@ -156,26 +169,27 @@ def _l1(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None 
 
 
 def _l21(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None = None) -> Array:
-    """The l21 optimum is a ridge solution w = s c/(s^2 + tau) whose tau is the fixed point of |x - Dz|/(lam |w|)."""
+    """Fixed-point iteration: the l21 optimum is the ridge solution w = s c/(s^2 + tau) with tau = |x - Dz|/(lam |w|)."""
     tiny = np.finfo(X.dtype).tiny
     c, outside = project(U, s, X)
     s_ = s[:, None]
     tau = np.full(X.shape[1], 1e-2, X.dtype)
     for k in range(coding.iterations):
-        w = s_ * c / (s_ * s_ + tau)
+        w: Array = s_ * c / (s_ * s_ + tau)
         error = c - s_ * w
         tau = np.sqrt(outside + np.einsum("ij,ij->j", error, error))
         tau /= np.maximum(coding.lam * column_norms(w), tiny)
         if callback:
             callback(k + 1, s_ * c / (s_ * s_ + tau))
-    return s_ * c / (s_ * s_ + tau)
+    w = s_ * c / (s_ * s_ + tau)
+    return w
 
 
 def project(U: Array, s: Array, X: Array) -> tuple[Array, Array]:
-    """c = U'X (r,n), and |x - Uc|^2 of each face (n,): what no code can explain.
+    """Return c = U'X (r,n) and |x - Uc|^2 of each face (n,): the part of x that no code can explain.
 
-    That is |x|^2 - |c|^2, a small difference of large numbers, which are large because of the leading direction that all faces
-    share. So that is taken off first, and returned to c in the end.
+    |x|^2 - |c|^2 is a small difference of large numbers, because all faces share the leading direction. So that direction is
+    subtracted before, and added to c again at the end.
     """
     if len(s) == 0:
         return np.zeros((0, X.shape[1]), X.dtype), np.einsum("ij,ij->j", X, X)

@@ -6,16 +6,16 @@
     D (d,m)  dictionary                            E (d,n)  sample-specific error
     R (m,n)  locality weights                      Y1 (d,n), Y2, Y3 (m,n)  multipliers, mu  penalty, rho  its growth
 
-The updates are the paper's, in its order (E before L, which do not see each other); a transcription of them without any of
-what follows is kept beside the tests as the oracle. What makes this one fast, without changing a result:
+The updates are the paper's, in its order, except that E comes before L (they do not depend on each other). A literal
+transcription is in tests/fixtures/oracle.py. This version gives the same results, but faster:
 
-- Rotation. X = QX' with orthonormal Q. D, E and Y1 stay in span X and all norms of the problem ignore Q, so the loop runs on
-  X' (min(d,n) rows), and only the stopping test, a largest entry, looks into pixel space, where it must.
-- Scaled multipliers y = Y/mu, so that a multiplier is one addition, and T = X - E in place of E.
-- |x - Dz| comes from products that the Z update has already made; while no column passes lam/mu, E = 0 and DZ is not formed.
-- Only half of a symmetric matrix is ever computed; one BLAS (SciPy's) does all products, on Fortran-ordered arrays, in place:
-  four matrices of X's size and ten of Z's are all there ever are.
-- The singular value threshold works on a Gram matrix (see prox.svt).
+- Rotation: X = QX' with orthonormal Q. D, E and Y1 stay in span X, and no norm of the problem changes under Q. So the loop
+  runs on X' (min(d,n) rows). Only the stopping test, a largest entry, needs pixel space.
+- Scaled multipliers y = Y/mu: a multiplier update is one addition. T = X - E replaces E.
+- |x - Dz| follows from products of the Z update. While no column exceeds lam/mu, E = 0 and DZ is not computed.
+- Symmetric matrices are computed by half. One BLAS (SciPy's) computes all products in place on Fortran-ordered arrays. The
+  memory is four matrices of X's size and ten of Z's.
+- The singular value threshold uses a Gram matrix (prox.svt).
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ MU_MAX = 1e8
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How the penalty grows and when to stop: this is the iteration budget."""
+    """How fast the penalty grows, and when to stop. This sets the number of iterations."""
 
     rho: float = 1.15
     """Growth of the penalty mu per iteration."""
     tol: float = 1e-6
     """Stop when no entry of the three residuals is larger."""
     max_iterations: int = 500
-    """Give up (converged = False) after so many."""
+    """Stop after this number (converged = False)."""
     mu0: float | None = None
-    """The first penalty; None for the usual 1/sqrt(max(d, m))."""
+    """The first penalty. None: 1/sqrt(max(d, m))."""
 
     def __post_init__(self) -> None:
         penalties = self.rho - 1, self.tol, 1.0 if self.mu0 is None else self.mu0
@@ -53,14 +53,13 @@ class Schedule:
             raise ParameterError("a schedule needs rho > 1, tol > 0, max_iterations >= 1 and mu0 > 0")
 
 
-# `quick` leaves the first, long and idle stretch out: six iterations, from where Z is no longer almost zero; for the trainings
-# that measure a threshold again (trainer.update).
+# `quick` takes six iterations: it starts with a penalty at which Z is not almost zero. trainer.update uses it for thresholds.
 SCHEDULES = {"paper": Schedule(), "fast": Schedule(rho=2.0, tol=1e-4), "quick": Schedule(rho=8.0, tol=1e-3, mu0=1.0)}
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one iteration tells its callback."""
+    """Statistics of one iteration, for the callback."""
 
     iteration: int
     residuals: tuple[float, float, float]
@@ -71,7 +70,7 @@ class Step:
 
 @dataclass(frozen=True)
 class SolverResult:
-    """The outcome of `solve`: Z (m,n), D (d,m), E (d,n), and how it was reached."""
+    """Result of `solve`: Z (m,n), D (d,m), E (d,n), and statistics."""
 
     Z: Array
     D: Array
@@ -79,7 +78,7 @@ class SolverResult:
     residuals: Array
     """(iterations, 3), as in `Step`."""
     rank: int
-    """Rank of J, the low-rank copy of Z, at the end."""
+    """Rank of J, the low-rank copy of Z, after the last iteration."""
     converged: bool
 
     @property
@@ -88,12 +87,12 @@ class SolverResult:
 
 
 def locality_weights(X: Array, D: Array, form: str = "exp") -> Array:
-    """R (m,n): how far sample j is from atom i of the initial dictionary (eq. 3).
+    """Return R (m,n), the distances between atom i of the initial dictionary and sample j (eq. 3).
 
-    `squared` is the printed |d_i - x_j|^2; `exp`, of the published experiments, is exp(dist - largest dist of the atom).
+    `squared`: |d_i - x_j|^2, as printed. `exp`: exp(distance - largest distance of the atom), as in the published experiments.
     """
-    squared = np.einsum("ij,ij->j", D, D)[:, None] + np.einsum("ij,ij->j", X, X) - 2 * gemm(1.0, D, X, trans_a=1)
-    # An atom is a sample: there all digits cancel, and the root of what is left would be 1e-8 instead of 0.
+    squared: Array = np.einsum("ij,ij->j", D, D)[:, None] + np.einsum("ij,ij->j", X, X) - 2 * gemm(1.0, D, X, trans_a=1)
+    # Atoms are samples. For equal vectors all digits cancel, and the root of the rounding error would be 1e-8 instead of 0.
     atoms, samples = np.nonzero(squared < 1e-6)
     squared[atoms, samples] = np.square(D[:, atoms] - X[:, samples]).sum(axis=0)
     if form == "squared":
@@ -101,7 +100,8 @@ def locality_weights(X: Array, D: Array, form: str = "exp") -> Array:
     if form != "exp":
         raise ValueError(f"form must be 'exp' or 'squared', not {form!r}")
     distance = np.sqrt(squared)
-    return np.exp(distance - distance.max(axis=1, keepdims=True))
+    weights: Array = np.exp(distance - distance.max(axis=1, keepdims=True))
+    return weights
 
 
 def solve(
@@ -115,7 +115,10 @@ def solve(
     schedule: Schedule = SCHEDULES["fast"],
     callback: Callable[[Step], None] | None = None,
 ) -> SolverResult:
-    """Algorithm 1 from Z = J = L = E = Y = 0 and D = D0. The callback sees every iteration."""
+    """Algorithm 1, from Z = J = L = E = Y = 0 and D = D0. The callback receives every iteration.
+
+    In the loop y = Y/mu, T = X - E and B = X - E + Y1/mu.
+    """
     X, Q, D = _rotate(np.asfortranarray(X, dtype=np.float64), np.asfortranarray(D0, dtype=np.float64))
     R = np.asfortranarray(R, dtype=np.float64)
     mu = schedule.mu0 or 1 / np.sqrt(max(len(D0), D.shape[1]))
@@ -138,7 +141,7 @@ def solve(
         right = gemm(1.0, D, B, trans_a=1, beta=1.0, c=K)
         Z = symm(1.0, _inverse(syrk(1.0, D, trans=1, lower=1), 2.0), right, lower=1)
 
-        # E = B_{lam/mu}(X - DZ + Y1/mu), eq. 18; before L, which does not depend on it, while K and right are at hand
+        # E = B_{lam/mu}(X - DZ + Y1/mu), eq. 18; before L, because K and right are needed here
         no_error = no_error and _largest_error(B, Z, K, right) < (1 - 1e-6) * lam / mu
         del K, right
         if not no_error:
@@ -147,7 +150,7 @@ def solve(
             np.subtract(X, F, out=T)
             np.add(T, y1, out=B)
 
-        # L = S_{alpha R/mu}(Z + Y3/mu), eq. 17; what S takes off is the next Y3/mu
+        # L = S_{alpha R/mu}(Z + Y3/mu), eq. 17; the part that S removes is the next Y3/mu
         M = np.add(Z, y3, out=L)
         t = np.multiply(R, alpha / mu, out=work)
         np.minimum(M, t, out=y3)
@@ -180,7 +183,7 @@ def solve(
 
 
 def _rotate(X: Array, D: Array) -> tuple[Array, Array | None, Array]:
-    """X', Q, D' with X = QX', D = QD'; Q is None where rotating would not shorten X or D does not lie in span X."""
+    """Return X', Q, D' with X = QX', D = QD'. Q is None if rotation would not shorten X, or if D is not in span X."""
     if X.shape[0] <= X.shape[1]:
         return X, None, D
     Q, rotated = qr(X, mode="economic", check_finite=False)
@@ -193,9 +196,10 @@ def _rotate(X: Array, D: Array) -> tuple[Array, Array | None, Array]:
 
 
 def _inverse(lower: Array, ridge: float) -> Array:
-    """(A + ridge I)^-1 of a positive definite A; only the lower triangles are given and made."""
+    """Return (A + ridge I)^-1 of a positive definite A. Only lower triangles are read and written."""
     lower.flat[:: len(lower) + 1] += ridge
     factor, failed = lapack.dpotrf(lower, lower=1, overwrite_a=1)
+    inverse: Array
     inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
     if failed or not np.isfinite(inverse[-1, -1]):
         raise FloatingPointError("a matrix of the update is not positive definite")
@@ -203,12 +207,11 @@ def _inverse(lower: Array, ridge: float) -> Array:
 
 
 def _largest_error(B: Array, Z: Array, K: Array, right: Array) -> float:
-    """max_j |b_j - Dz_j| without forming DZ, from (D'D + 2I)Z = right and D'B = right - K of the Z update."""
+    """Return max_j |b_j - Dz_j| without DZ, from (D'D + 2I)Z = right and D'B = right - K of the Z update."""
 
-    def dot(one: Array, other: Array) -> Array:
-        return np.einsum("ij,ij->j", one, other)
-
-    squared = dot(B, B) + 2 * dot(Z, K) - dot(Z, right) - 2 * dot(Z, Z)
+    pairs = (B, B), (Z, K), (Z, right), (Z, Z)
+    BB, ZK, Zright, ZZ = (np.einsum("ij,ij->j", one, other) for one, other in pairs)
+    squared = BB + 2 * ZK - Zright - 2 * ZZ
     return float(np.sqrt(max(squared.max(), 0)))
 
 
@@ -217,7 +220,7 @@ def _largest_entry(A: Array) -> float:
 
 
 def _entries_below(residual: Array, Q: Array | None, tol: float) -> bool:
-    """Is every entry of Q residual below tol? Columns are tried in falling norm, which no entry of theirs exceeds."""
+    """Return whether all entries of Q residual are below tol. Checks columns by falling norm, which bounds their entries."""
     if Q is None:
         return bool(np.abs(residual).max() < tol)
     norms = column_norms(residual)

@@ -16,7 +16,7 @@ import pytest
 
 from edge.kit.format import parse
 from edge.vision.recognize import OUTPUTS, Recognizer
-from export.graph import PRECISIONS, Precision
+from export.nodes import PRECISIONS, Precision
 from tests.fixtures import kits as doors
 from tests.fixtures import portraits
 

@@ -24,7 +24,7 @@ from edge.vision.recognize import Recognizer
 from export import graph
 from export.graph import Factors
 from export.pack import bundle
-from export.verify import verify
+from export.verify import verify_kit
 from tests.fixtures import orl_door
 from tests.fixtures.portraits import find_orl, finder, people, yunet
 from trainer.data import gallery
@@ -68,7 +68,7 @@ def kit() -> bytes:
     assert trained.calibration is not None
     return bundle(
         trained,
-        graph.build(Factors.of(trained), trained.spec, trained.coding),
+        graph.build(Factors.of(trained), trained.spec),
         coding=trained.coding,
         precision="fp32",
         thresholds=Thresholds(confidence=trained.calibration.confidence, residual=1.0, provisional=True),
@@ -90,7 +90,7 @@ def test_enrolled_people_are_recognised_and_strangers_are_not() -> None:
 
 def test_kit_computes_the_same_as_the_published_network() -> None:
     parsed = kits.parse(kit())
-    assert [parity.crops for parity in verify(parsed, model=model())] == ["random", "training", "training, unfolded"]
+    assert [parity.crops for parity in verify_kit(parsed, model=model())] == ["random", "training", "training, unfolded"]
     assert parsed.manifest.features["sha256"] == SFACE.sha256
     assert parsed.manifest.alignment == ARCFACE_ALIGNMENT
     assert "SFace" in parsed.licenses[kits.LICENSE]

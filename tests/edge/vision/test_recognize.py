@@ -21,9 +21,9 @@ from edge.kit.manifest import Thresholds
 from edge.vision.preprocess import SIZE, align
 from edge.vision.quality import QualityLimits
 from edge.vision.recognize import Recognizer
-from export import build as building
 from export import graph
 from export import measure as calibrate
+from export.build import build_kit
 from export.graph import Factors
 from tests.fixtures import kits as doors
 from tests.fixtures import portraits
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="module")
 def built() -> Recognizer:
     """A kit with the thresholds that `edge-export build` sets."""
-    return Recognizer(kits.parse(building.build(doors.model("both", "l21")).kit))
+    return Recognizer(kits.parse(build_kit(doors.model("both", "l21")).kit))
 
 
 def test_enrolled_people_are_recognised(built: Recognizer) -> None:
@@ -55,7 +55,7 @@ def test_enrolled_people_are_recognised(built: Recognizer) -> None:
 @pytest.mark.parametrize(("coding", "kind"), [("l1", "both"), ("l1", "gradient"), ("l21", "pixels")])
 def test_noise_gets_no_label(coding: str, kind: str) -> None:
     """With other noise than the thresholds were set with."""
-    recognizer = Recognizer(kits.parse(building.build(doors.model(kind, coding)).kit))
+    recognizer = Recognizer(kits.parse(build_kit(doors.model(kind, coding)).kit))
     noise = np.concatenate([doors.strange_crops(), calibrate.non_faces(doors.SIZE, number=200, seed=77)])
     named = [face for face in recognizer.recognize_crops(noise) if face.label]
     assert named == []
@@ -86,7 +86,7 @@ def test_invalid_output_gets_no_label() -> None:
     model = doors.model("pixels", "l21", 4)
     factors = Factors.of(model)
     invalid = replace(factors, B=np.full_like(factors.B, np.nan))
-    recognizer = Recognizer(replace(kit, recognizer=graph.build(invalid, model.spec, model.coding)))
+    recognizer = Recognizer(replace(kit, recognizer=graph.build(invalid, model.spec)))
     assert {face.reason for face in recognizer.recognize_crops(doors.held_out()[0])} == {"invalid output"}
     assert {face.label for face in recognizer.recognize_crops(doors.held_out()[0])} == {None}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from edge.errors import ParameterError
 from tests.fixtures.data import file_of
 from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, minimiser, vectors
-from trainer.baselines.llc import LLC, LLCCoding, local_codes
+from trainer.baselines.llc import LLC, local_codes
 from trainer.paper.experiments import Cell, load_arrays
 
 BETA = 1e-2
@@ -59,7 +59,6 @@ def test_learns_from_all_samples_or_some() -> None:
     assert some.D_.shape == (30, 12)
     assert whole.score(*vectors()) == 1
     assert some.score(X, y) > 0.9
-    assert some.coding == LLCCoding(neighbours=4, beta=1e-4)
 
 
 @pytest.mark.parametrize("parameters", [{"neighbours": 0}, {"beta": 0}, {"eta": -1}, {"atoms_per_class": 0}])

@@ -12,11 +12,11 @@ from sklearn.model_selection import GridSearchCV
 from edge.errors import ParameterError, TrainingError
 from tests.fixtures.data import file_of
 from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, minimiser, objective, vectors
-from trainer.baselines import lrrs as module
 from trainer.baselines.lclrr import LCLRR
 from trainer.baselines.lrr import LRR, represent
 from trainer.baselines.lrrs import LRRS, SparseCoding, code_faces, code_sparsely
 from trainer.baselines.rbds import RBDS, BlockDiagonal, block_diagonal
+from trainer.method import coding as module
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.types import Array
 

@@ -23,10 +23,10 @@ from edge.kit.manifest import Manifest, Thresholds
 from edge.vision.preprocess import FeatureSpec, unit_rows
 from edge.vision.recognize import Recognizer
 from export import graph
-from export.build import build
+from export.build import build_kit
 from export.graph import Factors
 from export.pack import bundle
-from export.verify import verify
+from export.verify import verify_kit
 from tests.fixtures.data import faces
 from tests.fixtures.embedding import LENGTH, SIDE, embedding_model
 from trainer.cli.main import app
@@ -62,7 +62,7 @@ def model(beside: str = "") -> Model:
 def kit_of(trained: Model) -> bytes:
     return bundle(
         trained,
-        graph.build(Factors.of(trained), trained.spec, trained.coding),
+        graph.build(Factors.of(trained), trained.spec),
         coding=trained.coding,
         precision="fp32",
         thresholds=Thresholds(confidence=0.5, residual=0.5, provisional=True),
@@ -244,12 +244,12 @@ def test_the_command_takes_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("precision", "beside"), [("fp32", ""), ("int8", ""), ("fp32", "both"), ("fp16", "gradient")])
 def test_a_kit_computes_what_the_trainer_computes(precision: graph.Precision, beside: str) -> None:
     trained = model(beside)
-    built = build(trained, precision=precision, allow_loss=True)
+    built = build_kit(trained, precision=precision, allow_loss=True)
     kit = kits.parse(built.kit)
     held_out = np.arange(len(crops()[0])) % 8 >= 5
     images, names = crops()[0][held_out], crops()[1][held_out]
     people = Gallery(images=images, labels=names, sources=tuple(map(str, range(len(images)))))
-    assert all(parity.holds for parity in verify(kit, people, trained))
+    assert all(parity.holds for parity in verify_kit(kit, people, trained))
     if precision == "fp32":
         scores = Recognizer(kit).outputs(images)["scores"]
         np.testing.assert_allclose(scores, trained.scores(images), atol=2e-2)  # of fewer iterations
@@ -260,7 +260,7 @@ def test_a_kit_computes_what_the_trainer_computes(precision: graph.Precision, be
 def test_a_model_that_no_kit_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kits, "MAX_BYTES", 200_000)
     with pytest.raises(UsageError, match="--precision int8"):
-        build(model())
+        build_kit(model())
 
 
 def test_the_number_of_faces_in_a_frame_does_not_matter() -> None:

@@ -19,7 +19,7 @@ from edge.vision.preprocess import FeatureSpec, features
 from trainer.method.base import random_atoms
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
-from trainer.method.estimator import LCLRRDL, refuse_collapse
+from trainer.method.estimator import LCLRRDL, check_solution
 from trainer.method.solver import Schedule, SolverResult, Step
 from trainer.types import Array
 
@@ -370,7 +370,7 @@ def result(Z: float = 1.0, D: float = 1.0, *, rank: int = 2, converged: bool = T
 
 
 def test_the_guard_lets_a_good_result_pass() -> None:
-    refuse_collapse(result())
+    check_solution(result())
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_the_guard_lets_a_good_result_pass() -> None:
 )
 def test_the_guard_says_what_happened(bad: SolverResult, sentence: str) -> None:
     with pytest.raises(TrainingError, match=sentence) as caught:
-        refuse_collapse(bad)
+        check_solution(bad)
     assert caught.value.hint
     assert isinstance(caught.value, EdgeError)
     assert caught.value.exit_code == 2
