@@ -18,10 +18,11 @@ from edge.audit.crypto import Seal
 from edge.audit.gate import AuditSettings
 from edge.camera.base import STALL_SECONDS
 from edge.credentials import read_secret
+from edge.decision import doorlist
 from edge.decision.challenge import LivenessSettings
 from edge.decision.doorlist import DoorList
 from edge.decision.visit import VisitRules
-from edge.errors import EdgeError, ParameterError, SettingsError
+from edge.errors import DoorListError, EdgeError, ParameterError, SettingsError
 from edge.events.event import arguments, check_seconds
 from edge.files import read_bytes
 from edge.monitor.http_server import parse_address
@@ -212,6 +213,17 @@ def parse(data: bytes, source: str = "settings", folder: Path = Path()) -> Setti
     return settings
 
 
+def read_door_list(path: str | Path) -> DoorList:
+    """Read a door list from a file."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(doorlist.MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or "not a file name"
+        raise DoorListError(f"The door list {path} cannot be read: {problem}.", "Check the path.") from None
+    return DoorList.parse(data, str(path))
+
+
 def problems(path: Path | None) -> list[str]:
     """Return all problems of a settings file, and of the files, variables and programs that it names."""
     try:
@@ -220,7 +232,7 @@ def problems(path: Path | None) -> list[str]:
         return list(error.problems)
     checks: list[tuple[Callable[[Any], object], Any]] = [
         (lambda camera: camera.address, settings.camera),
-        (DoorList.load, settings.door.list),
+        (read_door_list, settings.door.list),
         (read_bytes, settings.kit.path),
         (read_bytes, settings.kit.public_key),
         (arguments, settings.events.on_grant),

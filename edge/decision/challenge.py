@@ -1,6 +1,6 @@
 """The liveness challenge asks the visitor to turn the head or to nod. docs/guide/liveness.md lists what it does not stop.
 
-Also the rule that says from several frames whether a face looks like a picture. edge/vision/liveness.py measures the frames.
+Also the rule that detects a picture of a face in several frames. edge/vision/liveness.py measures the frames.
 """
 
 from __future__ import annotations
@@ -12,6 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edge.decision.reasons import (
+    ANOTHER_PERSON,
+    FACE_LOST,
+    LOOKS_LIKE_PICTURE,
+    MOVING_EDGES,
+    NOT_ALONE,
+    SCREEN_PATTERN,
+    TIMEOUT,
+    WRONG_MOVEMENT,
+)
+from edge.decision.visit import Sighting
 from edge.errors import ParameterError
 
 if TYPE_CHECKING:  # decisions do not load OpenCV
@@ -22,39 +33,34 @@ PROMPTS = {
     "right": "Turn your head to the right, and back.",
     "down": "Nod: look down, and up again.",
 }
-"""What may be asked. Left and right are the visitor's own. Not up: from below YuNet's nose hardly moves; nor to blink: it has
-no eyelids."""
-NOT_MET = "challenge not met"
-LATE, WRONG, LOST = "too late", "another movement", "lost from sight"
-NOT_ALONE, OTHER = "not alone", "somebody else"
+"""Left and right of the visitor. Not up: YuNet's nose point hardly moves. Not blinking: YuNet has no eyelid points."""
 
-SHORTER, SLIMMER = 1.25, 2.0  # by at most so much of what its nose moves, a head; a photo has to be tilted far for little
-FRONTAL = 0.15  # how far from the middle the nose of a face that looks into the camera may lie
-HELD = 2  # frames that must agree on where the head has turned to: one may be a slip of the detector
-TOWARDS = 0.8  # the cosine of the angle by which a movement may miss its direction
-GAP_SECONDS = 0.5  # out of sight for longer, and it may be another face
+MIN_SLIMMER, MAX_SLIMMER = -1.25, 2.0  # change of the height-to-width ratio of a turning head, per movement of the nose
+FRONTAL = 0.15  # largest nose offset of a face that looks into the camera
+HELD_FRAMES = 2  # frames that must agree on a movement: one frame may be a detector error
+MIN_COSINE = 0.8  # between a movement and the direction that was asked for
+GAP_SECONDS = 0.5  # after a longer gap it may be another face
 
-PICTURE = "looks like a picture"
-RIPPLE = 4.5  # a peak in the spectrum of a face, over what lies around it: of heads and a real video at most 3.2
-EDGES, EDGES_MOVE = 3, 0.0015  # sides of a picture that are seen; face widths by which they move from frame to frame
+MIN_RIPPLE = 4.5  # spectral peak of a face over its surroundings; heads and a real video reach at most 3.2
+MIN_SIDES, MIN_SIDE_MOVE = 3, 0.0015  # visible sides of a picture; their movement between two frames, in face widths
 
 
 @dataclass(frozen=True, kw_only=True)
 class LivenessSettings:
-    """Photos held up to the camera. Off unless asked for; docs/guide/liveness.md says what this does not stop."""
+    """Detection of photos and screens in front of the camera. Off by default; see docs/guide/liveness.md for its limits."""
 
     challenge: bool = False
-    """Ask whoever would be let in to turn the head or to nod, as chosen at random."""
+    """Ask each person who would be granted to turn the head or to nod, chosen at random."""
     turns: int = 2
-    """How often: a recorded video does the right thing once in 3, twice in 9, three times in 27 cases."""
+    """Number of movements. A recorded video shows the right ones in 1 of 3, 9 or 27 cases for 1, 2 or 3 movements."""
     challenge_seconds: float = 6.0
-    """Time for each."""
+    """Time limit of each movement."""
     min_turn: float = 0.12
-    """How far the nose must move before the plane of the face, in eye distances: 0.12 is a turn by about 25 degrees."""
+    """How far the nose must move relative to the face, in eye distances: 0.12 is a turn of about 25 degrees."""
     mirrored: bool = False
-    """The camera shows people as a mirror does."""
+    """Whether the camera image is mirrored."""
     screen: bool = False
-    """Refuse faces with the ripples of a screen on them, or with straight edges around them that move: a phone, a print."""
+    """Deny faces with the pattern of a screen, or with straight moving edges around them: a phone, a print."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.turns <= 10:
@@ -64,93 +70,84 @@ class LivenessSettings:
         if not 0.05 <= self.min_turn <= 0.3:
             raise ParameterError(f"min_turn must be between 0.05 and 0.3, not {self.min_turn:g}")
 
-    def way(self, prompt: str) -> tuple[float, float]:
-        """Where the nose goes in the frame when the visitor does what was asked: x to the right, y down."""
+    def direction(self, prompt: str) -> tuple[float, float]:
+        """Return the direction of the nose in the frame for a prompt: x to the right, y down."""
         x, y = {"left": (1.0, 0.0), "right": (-1.0, 0.0), "down": (0.0, 1.0)}[prompt]
         return (-x if self.mirrored else x, y)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """What a challenge sees of its visitor in one frame."""
-
-    captured: float
-    """When it was taken."""
-    label: str | None
-    """Whom the face was recognised as."""
-    relief: Relief | None
-    """None where the frame is of no use."""
-    is_alone: bool
-    """Whether there is no other face."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Challenge:
-    """Of one visit. At first it waits for a face that looks into the camera alone; then it asks for `turns` movements."""
+    """The challenge of one visit. It waits for a frontal face without other faces, then asks for `turns` movements."""
 
     label: str
-    """Who would be let in."""
+    """The person who would be granted."""
     since: float
-    """When the movement was asked for, or the waiting began."""
-    last: float
-    """When the face was last seen."""
+    """Start of the wait, or of the current prompt."""
+    last_seen: float
     prompt: str | None = None
-    """The movement that is asked for; None while waiting."""
+    """The current prompt, or None while waiting."""
     rest: Relief | None = None
-    """How the face stood before; None while waiting."""
+    """The position of the face before the movement, or None while waiting."""
     held: int = 0
-    """Frames in a row in which the head is turned: as asked if above 0, in another way if below."""
+    """Number of frames in a row with the head turned: positive as asked, negative in another direction."""
     is_out: bool = False
-    """Whether the head has turned as asked, and has only to come back."""
-    is_known: bool = False
-    """Whether the person was recognised on the way, too: a photo may be taken away for a moment, and a head be shown."""
+    """Whether the head has turned as asked and must only return."""
+    is_recognised: bool = False
+    """Whether the person was recognised during the movement: a photo could be exchanged for a real head."""
     done: int = 0
-    """Movements that were made, out and back."""
+    """Number of completed movements."""
+    failure: str | None = None
+    """Why the challenge failed, or None."""
 
-    def asked(self, prompt: str, rest: Relief, now: float) -> Challenge:
-        return replace(self, prompt=prompt, rest=rest, since=now, held=0, is_out=False, is_known=False)
+    def with_prompt(self, prompt: str, rest: Relief, now: float) -> Challenge:
+        return replace(self, prompt=prompt, rest=rest, since=now, held=0, is_out=False, is_recognised=False)
 
-    def faces(self, look: Look, settings: LivenessSettings) -> bool:
-        """Whether the head is as it was before."""
-        if look.relief is None or self.rest is None:
+    def is_at_rest(self, sighting: Sighting, settings: LivenessSettings) -> bool:
+        """Whether the head is back in the position before the movement."""
+        if sighting.relief is None or self.rest is None:
             return False
-        return math.hypot(*look.relief.moved(self.rest)) <= settings.min_turn / 2
+        return math.hypot(*sighting.relief.moved(self.rest)) <= settings.min_turn / 2
 
-    def seen(self, look: Look, settings: LivenessSettings) -> Challenge | str:
-        """The challenge after one more frame; or why it is not met."""
-        if look.label not in (None, self.label):
-            return OTHER
-        if self.prompt is not None and not look.is_alone:
-            return NOT_ALONE
-        if not 0 < look.captured - self.last <= GAP_SECONDS:
-            return LOST
-        if look.captured - self.since > settings.challenge_seconds:
-            return LATE
-        after = replace(self, last=look.captured)
-        if self.prompt is None or self.rest is None or look.relief is None or self.done == settings.turns:
+    def after(self, sighting: Sighting, settings: LivenessSettings) -> Challenge:
+        """Return the challenge after one more frame."""
+        if sighting.label not in (None, self.label):
+            return replace(self, failure=ANOTHER_PERSON)
+        if self.prompt is not None and not sighting.is_alone:
+            return replace(self, failure=NOT_ALONE)
+        if not 0 < sighting.captured - self.last_seen <= GAP_SECONDS:
+            return replace(self, failure=FACE_LOST)
+        if sighting.captured - self.since > settings.challenge_seconds:
+            return replace(self, failure=TIMEOUT)
+        after = replace(self, last_seen=sighting.captured)
+        if self.prompt is None or self.rest is None or sighting.relief is None or self.done == settings.turns:
             return after
-        x, y = look.relief.moved(self.rest)
-        far, way = math.hypot(x, y), settings.way(self.prompt)
-        towards = x * way[0] + y * way[1] >= TOWARDS * far
-        if look.label is not None and towards and far >= settings.min_turn / 2:
-            after = replace(after, is_known=True)
+        x, y = sighting.relief.moved(self.rest)
+        distance, direction = math.hypot(x, y), settings.direction(self.prompt)
+        is_as_asked = x * direction[0] + y * direction[1] >= MIN_COSINE * distance
+        if sighting.label is not None and is_as_asked and distance >= settings.min_turn / 2:
+            after = replace(after, is_recognised=True)
         if self.is_out:
-            return replace(after, done=self.done + 1) if after.is_known and self.faces(look, settings) else after
-        if far < settings.min_turn or not -SHORTER * far <= look.relief.slim - self.rest.slim <= SLIMMER * far:
+            is_done = after.is_recognised and self.is_at_rest(sighting, settings)
+            return replace(after, done=self.done + 1) if is_done else after
+        slimmer = sighting.relief.slim - self.rest.slim
+        if distance < settings.min_turn or not MIN_SLIMMER * distance <= slimmer <= MAX_SLIMMER * distance:
             return replace(after, held=0)
-        held = max(self.held, 0) + 1 if towards else min(self.held, 0) - 1
-        return WRONG if held <= -HELD else replace(after, held=held, is_out=held >= HELD)
+        held = max(self.held, 0) + 1 if is_as_asked else min(self.held, 0) - 1
+        if held <= -HELD_FRAMES:
+            return replace(self, failure=WRONG_MOVEMENT)
+        return replace(after, held=held, is_out=held >= HELD_FRAMES)
 
 
-def picture(surfaces: Sequence[Surface]) -> str | None:
-    """Why the face of some frames, one after another, looks like a picture of a face; or None."""
+def picture_reason(surfaces: Sequence[Surface]) -> str | None:
+    """Say why the face in consecutive frames looks like a picture, or return None."""
     if not surfaces:
         return None
-    if float(np.median([seen.ripple for seen in surfaces])) >= RIPPLE:
-        return f"{PICTURE}: ripples of a screen"
-    sides = np.array([seen.sides for seen in surfaces])
-    steps = np.abs(np.diff(sides, axis=0)) / np.median([seen.width for seen in surfaces])
-    framed = np.isfinite(steps).sum(axis=1) >= EDGES  # of static ones, a window or a door frame, all stay where they are
-    if framed.any() and framed.mean() >= 0.5 and float(np.nanmedian(steps[framed])) >= EDGES_MOVE:
-        return f"{PICTURE}: edges that move"
+    if float(np.median([surface.ripple for surface in surfaces])) >= MIN_RIPPLE:
+        return f"{LOOKS_LIKE_PICTURE}: {SCREEN_PATTERN}"
+    sides = np.array([surface.sides for surface in surfaces])
+    steps = np.abs(np.diff(sides, axis=0)) / np.median([surface.width for surface in surfaces])
+    framed = np.isfinite(steps).sum(axis=1) >= MIN_SIDES  # the sides of a window or a door frame do not move
+    if framed.any() and framed.mean() >= 0.5 and float(np.nanmedian(steps[framed])) >= MIN_SIDE_MOVE:
+        return f"{LOOKS_LIKE_PICTURE}: {MOVING_EDGES}"
     return None

@@ -1,7 +1,7 @@
-"""Faces of single frames become visits: which face is whose from frame to frame, and what was seen of each.
+"""Track faces from frame to frame: which face of a new frame belongs to which visit.
 
-A visit that holds two people is worse than one that is cut in two, so the tracker ends whatever could be a mixture: both
-people begin anew, and lose no more than a few frames. Lengths are in face sizes, times in seconds of the camera's clock.
+A visit with two people is worse than a visit cut in two. So the tracker ends every visit that could contain two people. Both
+people then start a new visit and lose only a few frames. Lengths are in face sizes, times in seconds of the camera's clock.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from edge.decision.visit import VisitRules
 
 Box = tuple[float, float, float, float]
 
-LEFT = "left"  # not seen any more
-MIXED = "mixed"  # could have become somebody else's: its evidence is worth nothing, and who it was goes on as a new visit
+LEFT = "left"  # the face was not seen any more
+AMBIGUOUS = "ambiguous"  # the visit could contain two people: its scores are not used, and the person gets a new visit
 
-JITTER = 0.3  # how far a face that stands still may seem to move
-SPEED = 3.0  # face sizes per second beyond that
-REACH = 1.0  # and never further than this from one sight to the next
-CLEARER = 3.0  # a link this many times longer than another one is no rival to it
-GROWTH = 2.0  # a face does not double between two sights
-FAR = 1e6  # no box has a corner out here
+JITTER = 0.3  # apparent movement of a face that stands still
+SPEED = 3.0  # additional movement per second
+MAX_MOVE = 1.0  # maximum movement between two frames
+CLEARER = 3.0  # a distance this many times longer than another one is not a rival match
+MAX_GROWTH = 2.0  # maximum change of the size of a face between two frames
+MAX_COORDINATE = 1e6
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,20 @@ class _Track:
 
 
 class Tracker:
-    """Gives each face of a frame the number of its visit. Numbers only go up, and none is given twice."""
+    """Gives each face of a frame the number of its visit. Numbers increase and are never used twice."""
 
     def __init__(self, rules: VisitRules | None = None) -> None:
         self._rules = rules or VisitRules()
         self._tracks: dict[int, _Track] = {}
-        self._gone: dict[int, str] = {}
+        self._ended: dict[int, str] = {}
         self._captured = -math.inf
-        self._last = 0
+        self._newest_visit = 0
 
     def update(self, captured: float, boxes: Sequence[Box], labels: Sequence[str | None] | None = None) -> list[int | None]:
-        """The visits of a frame's faces, in order.
+        """Return the visit of each face of a frame.
 
-        `labels` are the people that the faces were recognised as: a visit never passes from one person to another. A face
-        that belongs to no visit gets None: a box that is none, one face too many, a frame that is not newer than the last.
+        `labels` are the recognised people: a visit never passes from one person to another. A face gets None if its box is
+        invalid, if there are too many visits, or if the frame is not newer than the last one.
         """
         labels = [None] * len(boxes) if labels is None else labels
         if not self._captured < captured < math.inf:
@@ -58,70 +58,72 @@ class Tracker:
             i: _Track(box, captured, label) for i, (box, label) in enumerate(zip(boxes, labels, strict=True)) if _is_box(box)
         }
         links = _links(self._tracks, faces)
-        tracks, claimed = Counter(track for track, _ in links), Counter(face for _, face in links)
+        per_track, per_face = Counter(track for track, _ in links), Counter(face for _, face in links)
         visits: list[int | None] = [None] * len(boxes)
         for track, face in links:
-            if tracks[track] == claimed[face] == 1:
+            if per_track[track] == per_face[face] == 1:
                 visits[face] = track
                 self._tracks[track] = replace(faces[face], label=faces[face].label or self._tracks[track].label)
             elif self._tracks.pop(track, None):
-                self._gone[track] = MIXED
+                self._ended[track] = AMBIGUOUS
         for face in faces:
             if visits[face] is None and len(self._tracks) < self._rules.max_visits:
-                self._last += 1
-                visits[face] = self._last
-                self._tracks[self._last] = faces[face]
+                self._newest_visit += 1
+                visits[face] = self._newest_visit
+                self._tracks[self._newest_visit] = faces[face]
         return visits
 
     def restart(self) -> None:
-        """Forget who is there: each of them is a new visitor in the next frame."""
-        self._tracks, self._gone = {}, {}
+        """Forget all visits: each face of the next frame starts a new one."""
+        self._tracks, self._ended = {}, {}
 
-    def gone(self, now: float) -> dict[int, str]:
-        """The visits that have ended since the last call, and how (LEFT, MIXED).
+    def ended(self, now: float) -> dict[int, str]:
+        """Return the visits that ended since the last call, and how (LEFT, AMBIGUOUS).
 
-        `now` is the time of the frame just given to `update`; only where no frame comes at all is it the camera's clock.
+        `now` is the time of the frame just given to `update`. If no frames arrive, it is the time of the camera's clock.
         """
         self._end_absent(now)
-        gone, self._gone = self._gone, {}
-        return gone
+        ended, self._ended = self._ended, {}
+        return ended
 
     def _end_absent(self, now: float) -> None:
         for number, track in list(self._tracks.items()):
             if now - track.seen > self._rules.leave_seconds:
                 del self._tracks[number]
-                self._gone[number] = LEFT
+                self._ended[number] = LEFT
 
 
 def _is_box(box: Box) -> bool:
-    return len(box) == 4 and all(abs(corner) < FAR for corner in box) and box[0] < box[2] and box[1] < box[3]
+    return len(box) == 4 and all(abs(corner) < MAX_COORDINATE for corner in box) and box[0] < box[2] and box[1] < box[3]
 
 
 def _links(tracks: Mapping[int, _Track], faces: Mapping[int, _Track]) -> list[tuple[int, int]]:
-    """Every (track, face) that could be the same person, without those that one of the two has a far better match for."""
-    lengths = {
-        (number, i): length
+    """Return each (track, face) that may be the same person, unless one of the two has a much better match."""
+    distances = {
+        (number, i): distance
         for number, track in tracks.items()
         for i, face in faces.items()
-        if (length := _distance(track, face)) is not None
+        if (distance := _distance(track, face)) is not None
     }
     return [
         (number, i)
-        for (number, i), length in lengths.items()
+        for (number, i), distance in distances.items()
         if not any(
-            length > CLEARER * other + JITTER for (track, face), other in lengths.items() if (track == number) != (face == i)
+            distance > CLEARER * other + JITTER
+            for (track, face), other in distances.items()
+            if (track == number) != (face == i)
         )
     ]
 
 
 def _distance(track: _Track, face: _Track) -> float | None:
-    """How far a face moved, in face sizes, or None if it cannot be the same person's."""
+    """Return how far a face moved, in face sizes, or None if it cannot be the same person."""
     if track.label and face.label and track.label != face.label:
         return None
     before, after = _size(track.box), _size(face.box)
     moved = math.dist(_centre(track.box), _centre(face.box)) / ((before + after) / 2)
-    reach = min(REACH, JITTER + SPEED * (face.seen - track.seen))
-    return moved if moved <= reach and max(before, after) <= GROWTH * min(before, after) else None
+    limit = min(MAX_MOVE, JITTER + SPEED * (face.seen - track.seen))
+    return moved if moved <= limit and max(before, after) <= MAX_GROWTH * min(before, after) else None
 
 
 def _size(box: Box) -> float:

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import cv2
 
 from edge.camera.base import Camera, Frame
-from edge.decision.challenge import NOT_MET, PROMPTS, LivenessSettings
-from edge.decision.door import STALE, Decision, Door
-from edge.decision.doorlist import DoorList
+from edge.decision import reasons
+from edge.decision.challenge import PROMPTS, LivenessSettings
+from edge.decision.door import AccessRules, Decision, Door
 from edge.decision.track import Tracker
 from edge.decision.visit import Sighting, VisitRules
 from edge.events.event import Event, Sink, StreamClosed, deliver, event_from, notice
@@ -48,7 +48,7 @@ class Terminal:
         recognizer: Recognizer,
         camera: Camera,
         *,
-        door_list: DoorList | None = None,
+        door_list: AccessRules | None = None,
         rules: VisitRules | None = None,
         liveness: LivenessSettings | None = None,
         sinks: Sequence[Sink] = (),
@@ -66,7 +66,7 @@ class Terminal:
         """
         self.recognizer, self.camera = recognizer, camera
         self.counters = Counter(dict.fromkeys(COUNTERS, 0))
-        self._door_list, self._rules = door_list, rules or VisitRules()
+        self._rules = rules or VisitRules()
         self._sinks, self._viewers, self._clock = sinks, viewers, clock
         self._on_frame, self._stage, self._changes = on_frame, stage, changes
         self._processed = math.nan  # when the last frame was taken with which nothing went wrong
@@ -79,7 +79,7 @@ class Terminal:
         if self._liveness.challenge:
             self.counters.update({"met": 0, "not met": 0})
         self._door = Door(
-            manifest.labels, manifest.thresholds.confidence, rules=self._rules, allows=self._refusal, liveness=self._liveness
+            manifest.labels, manifest.thresholds.confidence, rules=self._rules, door_list=door_list, liveness=self._liveness
         )
 
     def run(self, stop: threading.Event | None = None) -> None:
@@ -189,34 +189,28 @@ class Terminal:
     def _step(self, seen: list[tuple[int | None, Sighting]], now: float) -> list[Event]:
         """`now` is when the frame was taken: a slow machine must not make people leave."""
         when = self._clock()  # first: if it fails, nothing has happened yet
-        decisions = self._door.step(
+        result = self._door.step(
             now=self.camera.now(),
             when=when,
             seen={visit: sighting for visit, sighting in seen if visit is not None},
-            gone=self._tracker.gone(now),
+            ended=self._tracker.ended(now),
         )
-        for visit, prompt in self._door.asked():
-            self._notice("challenge", outcome=prompt, reason=PROMPTS[prompt], visit=visit)
-        return [self._tell(decision, when) for decision in decisions]
-
-    def _refusal(self, label: str, when: datetime) -> str | None:
-        """What the door list says. One that fails lets nobody pass; others in the same frame get their decisions."""
-        if self._door_list is None:
-            return None
-        try:
-            return self._door_list.allows(label, when)
-        except Exception:
+        for error in result.errors:
             self.counters["failures"] += 1
-            log.exception("the door list cannot be asked")
-            return "door list failed"
+            log.error("the door list failed; the person is denied", exc_info=error)
+        for visit, prompt in result.prompts:
+            self._notice("challenge", outcome=prompt, reason=PROMPTS[prompt], visit=visit)
+        return [self._tell(decision, when) for decision in result.decisions]
 
     def _tell(self, decision: Decision, when: datetime) -> Event:
         now = self.camera.now()
         if decision.outcome == "granted" and now - decision.captured > self._rules.max_age_seconds:
-            decision = replace(decision, outcome="denied", reason=STALE)  # a sink took its time over somebody else
+            decision = replace(decision, outcome="denied", reason=reasons.STALE_FRAME)  # a sink was slow
         self.counters[decision.outcome] += 1
-        if self._liveness.challenge and (decision.outcome == "granted" or decision.reason.startswith(NOT_MET)):
-            self.counters["met" if decision.outcome == "granted" else "not met"] += 1
+        if self._liveness.challenge and decision.outcome == "granted":
+            self.counters["met"] += 1
+        elif decision.reason.startswith(reasons.CHALLENGE_FAILED):
+            self.counters["not met"] += 1
         return self._deliver(event_from(decision, now=now, **self._about(when)))
 
     def _notice(self, kind: str, **words: Any) -> None:

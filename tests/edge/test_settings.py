@@ -17,8 +17,8 @@ from edge import paths
 from edge import settings as configuration
 from edge.credentials import read_secret
 from edge.decision.visit import VisitRules
-from edge.errors import ParameterError, SettingsError
-from edge.settings import Settings, as_toml, parse, template
+from edge.errors import DoorListError, ParameterError, SettingsError
+from edge.settings import Settings, as_toml, parse, read_door_list, template
 from edge.settings_file import field_docs, table_type, to_toml
 from tests.fixtures.command import run_edge
 from tests.fixtures.data import ROOT
@@ -81,7 +81,7 @@ def test_override_replaces_given_values_only() -> None:
             "[visits]\nmax_age_seconds = 2",
             "settings.toml: [visits] max_age_seconds must be more than 0 and at most 1, not 2.0",
         ),
-        ("[visits]\nneeded = 9", "settings.toml: [visits] needed must be 2 or more and at most window, .*"),
+        ("[visits]\nneeded = 9", "settings.toml: [visits] needed must be between 2 and window, .*"),
         ("[camera]\nmax_fps = nan", "settings.toml: [camera] max_fps must be a number, not nan"),
         ("[camera]\nstall_seconds = 0", "settings.toml: [camera] stall_seconds must be between 0.5 and 60, not 0"),
         ("[kit]\nthreads = 0", "settings.toml: [kit] threads must be between 1 and 64, .*"),
@@ -351,3 +351,15 @@ def test_defaults_are_used_without_a_file(
     (tmp_path / "settings.toml").write_text("[visits]\nneeded = 5\n")
     assert run_edge(monkeypatch, "config", "show") == 0
     assert parse(capsys.readouterr().out.encode()).visits.needed == 5
+
+
+def test_door_list_file_is_read_or_rejected(tmp_path: Path) -> None:
+    file = tmp_path / "door.toml"
+    file.write_text('[[allow]]\npeople = ["anna"]')
+    assert read_door_list(file).people_not_in([]) == ["anna"]
+    file.write_text("[[allow]]")
+    with pytest.raises(DoorListError, match=str(file)):
+        read_door_list(file)
+    for path in (tmp_path / "none.toml", tmp_path, "nul\0byte"):
+        with pytest.raises(DoorListError, match="cannot be read"):
+            read_door_list(path)

@@ -67,7 +67,8 @@ def edge(*words: object, code: int = 0) -> tuple[str, str]:
 
 
 def test_the_command_shows_checks_copies_and_prunes(log: AuditLog, path: Path, tmp_path: Path) -> None:
-    events = [told(label="Zo\x1b[2J", utc=NOON), told(outcome="denied", reason="unknown", label=None, utc=datetime.now(UTC))]
+    denied = told(outcome="denied", reason="unknown person", label=None, utc=datetime.now(UTC))
+    events = [told(label="Zo\x1b[2J", utc=NOON), denied]
     for event in events:
         log.append(event)
     shown = edge("show", path, "--last", 5)[0].splitlines()

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge import settings as configuration
-from edge.decision.challenge import PROMPTS, LivenessSettings, picture
+from edge.decision.challenge import PROMPTS, LivenessSettings, picture_reason
 from edge.decision.door import Decision, Door
-from edge.decision.track import LEFT, MIXED
+from edge.decision.reasons import OUTSIDE_HOURS
+from edge.decision.track import AMBIGUOUS, LEFT
 from edge.decision.visit import Sighting
 from edge.errors import ParameterError
 from edge.vision.liveness import Relief, Surface, relief
@@ -33,7 +33,7 @@ def sighting(landmarks: Landmarks | None, captured: float, label: str | None = "
 
 
 class Watched:
-    """A door and what it sees of one visit, frame by frame."""
+    """A door and the frames of one visit."""
 
     def __init__(self, *prompts: str, liveness: LivenessSettings = ASKED, **options: Any) -> None:
         order = iter(itertools.cycle(prompts or ("left",)))
@@ -44,15 +44,16 @@ class Watched:
         for points in landmarks:
             self.now += 1 / FPS
             seen = {visit: sighting(points, self.now, **changes)}
-            self.decisions += self.door.step(now=self.now + late, when=WHEN, seen=seen)
-            self.asked += [prompt for _, prompt in self.door.asked()]
+            result = self.door.step(now=self.now + late, when=WHEN, seen=seen)
+            self.decisions += result.decisions
+            self.asked += [prompt for _, prompt in result.prompts]
         return self
 
     def looks_straight(self, frames: int = 3, **changes: Any) -> Watched:
         return self.sees(*[view(HEAD)] * frames, **changes)
 
     def turns(self, prompt: str, degrees: float = 30.0, **changes: Any) -> Watched:
-        """Out and back."""
+        """Turn the head and return."""
         return self.sees(*turn(HEAD, prompt, degrees), **changes)
 
     @property
@@ -62,11 +63,11 @@ class Watched:
 
 
 @pytest.mark.parametrize("prompts", list(itertools.product(PROMPTS, repeat=2)))
-def test_a_head_that_does_what_is_asked_is_let_in(prompts: tuple[str, str]) -> None:
+def test_head_that_moves_as_asked_is_granted(prompts: tuple[str, str]) -> None:
     visit = Watched(*prompts).looks_straight()
     assert (visit.outcome, visit.asked) == (None, [prompts[0]])
     visit.turns(prompts[0])
-    assert (visit.outcome, visit.asked) == (None, list(prompts)), "the second is not told before the first is done"
+    assert (visit.outcome, visit.asked) == (None, list(prompts)), "the second prompt comes after the first movement"
     visit.turns(prompts[1]).looks_straight()
     assert (visit.outcome, visit.asked) == ("granted", list(prompts))
     assert visit.decisions[0].label == "anna"
@@ -74,37 +75,37 @@ def test_a_head_that_does_what_is_asked_is_let_in(prompts: tuple[str, str]) -> N
 
 @settings(deadline=None)
 @given(photographs(), st.lists(hands(), min_size=20, max_size=60), st.sampled_from(list(PROMPTS)))
-def test_no_movement_of_a_flat_picture_ever_meets_it(picture: Landmarks, holds: list[Any], prompt: str) -> None:
+def test_no_movement_of_a_flat_picture_passes(picture: Landmarks, holds: list[Any], prompt: str) -> None:
     visit = Watched(prompt, liveness=replace(ASKED, turns=1)).sees(*[picture] * 3)
     for hold in holds:
         visit.sees(*[hold(picture)] * 2)
     visit.sees(*[picture] * 60)
-    assert visit.outcome == "challenge not met: too late"
+    assert visit.outcome == "challenge failed: timeout"
 
 
 @pytest.mark.parametrize(("asked", "done"), [pair for pair in itertools.product(PROMPTS, repeat=2) if pair[0] != pair[1]])
-def test_another_movement_is_denied_at_once(asked: str, done: str) -> None:
-    assert Watched(asked).looks_straight().turns(done).outcome == "challenge not met: another movement"
+def test_wrong_movement_is_denied_at_once(asked: str, done: str) -> None:
+    assert Watched(asked).looks_straight().turns(done).outcome == "challenge failed: wrong movement"
 
 
-def test_looking_up_is_another_movement() -> None:
+def test_looking_up_is_a_wrong_movement() -> None:
     up = [view(HEAD, pitch=-30)] * 3
-    assert Watched("down").looks_straight().sees(*up).outcome == "challenge not met: another movement"
+    assert Watched("down").looks_straight().sees(*up).outcome == "challenge failed: wrong movement"
 
 
-def test_in_a_mirror_left_is_right() -> None:
+def test_mirrored_camera_swaps_left_and_right() -> None:
     mirrored = replace(ASKED, turns=1, mirrored=True)
     assert Watched("left", liveness=mirrored).looks_straight().turns("right").looks_straight().outcome == "granted"
-    assert Watched("left", liveness=mirrored).looks_straight().turns("left").outcome == "challenge not met: another movement"
+    assert Watched("left", liveness=mirrored).looks_straight().turns("left").outcome == "challenge failed: wrong movement"
 
 
-def test_half_of_it_is_not_enough() -> None:
+def test_one_of_two_movements_is_not_enough() -> None:
     visit = Watched().looks_straight().turns("left").looks_straight(30)
     assert visit.outcome is None
-    assert visit.looks_straight(40).outcome == "challenge not met: too late"
+    assert visit.looks_straight(40).outcome == "challenge failed: timeout"
 
 
-def test_a_small_turn_and_a_slip_of_the_detector_are_nothing() -> None:
+def test_small_turn_and_single_frame_are_ignored() -> None:
     slip = [view(HEAD), view(HEAD, yaw=40), view(HEAD)]
     visit = Watched().looks_straight().turns("left", 10).sees(*slip).looks_straight()
     assert visit.outcome is None
@@ -113,111 +114,115 @@ def test_a_small_turn_and_a_slip_of_the_detector_are_nothing() -> None:
     assert visit.sees(*wrong).looks_straight().outcome is None
 
 
-def test_a_head_that_does_not_come_back_is_not_let_in() -> None:
+def test_head_that_does_not_return_is_denied() -> None:
     visit = Watched(liveness=replace(ASKED, turns=1)).looks_straight().sees(*[view(HEAD, yaw=30)] * 50)
     assert visit.outcome is None
-    assert visit.sees(*[view(HEAD, yaw=30)] * 20).outcome == "challenge not met: too late"
+    assert visit.sees(*[view(HEAD, yaw=30)] * 20).outcome == "challenge failed: timeout"
 
 
-def test_whoever_is_not_recognised_again_is_not_let_in() -> None:
+def test_person_must_be_recognised_again_after_the_movement() -> None:
     once = replace(ASKED, turns=1)
     visit = Watched(liveness=once).looks_straight().sees(*turn(HEAD, "left")[:4]).sees(*turn(HEAD, "left")[4:], label=None)
     assert visit.looks_straight(10, label=None).outcome is None
-    assert visit.looks_straight(1).outcome is None, "one look is not enough, as ever"
+    assert visit.looks_straight(1).outcome is None, "one frame is not enough"
     assert visit.looks_straight(2).outcome == "granted"
 
 
-def test_a_photo_that_is_taken_away_while_a_stranger_turns_the_head() -> None:
+def test_person_must_be_recognised_during_the_movement() -> None:
     once = replace(ASKED, turns=1)
     visit = Watched(liveness=once).looks_straight().turns("left", label=None).looks_straight(10)
     assert visit.outcome is None
-    assert visit.looks_straight(50).outcome == "challenge not met: too late"
+    assert visit.looks_straight(50).outcome == "challenge failed: timeout"
     visit = Watched(liveness=once).looks_straight().sees(*turn(HEAD, "left")[:2]).sees(*turn(HEAD, "left")[2:], label=None)
-    assert visit.looks_straight().outcome == "granted", "one look on the way is enough"
+    assert visit.looks_straight().outcome == "granted", "one frame during the movement is enough"
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [({"label": "ben"}, "somebody else"), ({"is_alone": False}, "not alone")],
+    [({"label": "ben"}, "another person"), ({"is_alone": False}, "not alone")],
 )
-def test_one_frame_with_somebody_else_is_enough_to_deny(change: dict[str, Any], reason: str) -> None:
+def test_one_frame_with_another_person_denies(change: dict[str, Any], reason: str) -> None:
     for when in range(1, 9):
         visit = Watched().looks_straight().sees(*turn(HEAD, "left")[:when])
-        assert visit.looks_straight(1, **change).outcome == f"challenge not met: {reason}"
-        assert visit.turns("left").turns("left").looks_straight().outcome == f"challenge not met: {reason}"
+        assert visit.looks_straight(1, **change).outcome == f"challenge failed: {reason}"
+        assert visit.turns("left").turns("left").looks_straight().outcome == f"challenge failed: {reason}"
 
 
-def test_two_people_are_asked_for_nothing_until_one_is_alone() -> None:
+def test_prompt_waits_until_the_person_is_alone() -> None:
     visit = Watched().looks_straight(20, is_alone=False)
     assert (visit.outcome, visit.asked) == (None, [])
     assert visit.looks_straight(1).asked == ["left"]
-    assert Watched().looks_straight(70, is_alone=False).outcome == "challenge not met: too late"
+    assert Watched().looks_straight(70, is_alone=False).outcome == "challenge failed: timeout"
 
 
-def test_whoever_looks_aside_is_asked_for_nothing() -> None:
+def test_prompt_waits_for_a_frontal_face() -> None:
     visit = Watched().sees(*[view(HEAD, yaw=30)] * 20)
     assert (visit.outcome, visit.asked) == (None, [])
     assert visit.looks_straight(3).asked == ["left"]
 
 
-def test_a_face_out_of_sight_for_half_a_second_may_be_another() -> None:
+def test_face_lost_for_half_a_second_is_denied() -> None:
     visit = Watched().looks_straight()
     visit.now += 0.6
-    assert visit.looks_straight(1).outcome == "challenge not met: lost from sight"
+    assert visit.looks_straight(1).outcome == "challenge failed: face lost"
 
 
-@pytest.mark.parametrize("how", [LEFT, MIXED])
-def test_whoever_goes_away_is_denied_and_not_asked_for_something_else_soon(how: str) -> None:
+@pytest.mark.parametrize("how", [LEFT, AMBIGUOUS])
+def test_person_who_leaves_is_denied_and_gets_no_new_prompt_soon(how: str) -> None:
     visit = Watched("left", "right").looks_straight()
-    visit.decisions += visit.door.step(now=visit.now, when=WHEN, seen={}, gone={1: how})
-    assert visit.outcome == "challenge not met: lost from sight"
+    visit.decisions += visit.door.step(now=visit.now, when=WHEN, seen={}, ended={1: how}).decisions
+    assert visit.outcome == "challenge failed: face lost"
     assert visit.decisions[0].label == "anna"
     visit.looks_straight(90, visit=2)
     assert visit.asked == ["left"]
-    visit.door.step(now=visit.now, when=WHEN, seen={}, gone={2: LEFT})
+    visit.door.step(now=visit.now, when=WHEN, seen={}, ended={2: LEFT})
     visit.now += 11
     assert visit.looks_straight(3, visit=3).asked == ["left", "right"]
 
 
-def test_old_frames_meet_nothing() -> None:
+def test_stale_frames_do_not_count() -> None:
     visit = Watched(liveness=replace(ASKED, turns=1)).looks_straight().turns("left", late=1.5)
     assert visit.looks_straight(3).outcome is None
     assert visit.turns("left").looks_straight().outcome == "granted"
 
 
-def test_a_face_without_landmarks_meets_nothing() -> None:
-    assert Watched().sees(*[None] * 70).outcome == "challenge not met: too late"
-    assert Watched().looks_straight().sees(*[None] * 70).outcome == "challenge not met: too late"
+def test_face_without_landmarks_times_out() -> None:
+    assert Watched().sees(*[None] * 70).outcome == "challenge failed: timeout"
+    assert Watched().looks_straight().sees(*[None] * 70).outcome == "challenge failed: timeout"
 
 
-def test_whom_the_list_refuses_is_not_asked_and_is_refused_at_the_end_too() -> None:
-    refused = Watched(allows=lambda label, when: "outside hours").looks_straight()
-    assert (refused.outcome, refused.asked) == ("outside hours", [])
-    answers = iter([None, "outside hours"])
-    late = Watched(liveness=replace(ASKED, turns=1), allows=lambda label, when: next(answers))
-    assert late.looks_straight().turns("left").looks_straight().outcome == "outside hours"
+def test_door_list_is_checked_before_and_after_the_challenge() -> None:
+    class DoorList:
+        def __init__(self, *answers: str | None) -> None:
+            self.answers = list(answers)
+
+        def refusal(self, label: str, when: datetime) -> str | None:
+            return self.answers.pop(0)
+
+    denied = Watched(door_list=DoorList(OUTSIDE_HOURS)).looks_straight()
+    assert (denied.outcome, denied.asked) == (OUTSIDE_HOURS, [])
+    late = Watched(liveness=replace(ASKED, turns=1), door_list=DoorList(None, OUTSIDE_HOURS))
+    assert late.looks_straight().turns("left").looks_straight().outcome == OUTSIDE_HOURS
 
 
-def test_what_is_asked_cannot_be_foreseen() -> None:
-    """By default. All pairs appear, each about as often as the others."""
-    pairs = []
+def test_prompts_are_random() -> None:
+    prompts = []
     for _ in range(450):
         door = Door(("anna", "ben"), 0.5, liveness=ASKED)
         for i in range(3):
-            door.step(now=i, when=WHEN, seen={1: sighting(view(HEAD), i)})
-        pairs += [prompt for _, prompt in door.asked()]
-    assert {prompt: 100 < pairs.count(prompt) < 200 for prompt in PROMPTS} == dict.fromkeys(PROMPTS, True)
+            result = door.step(now=i, when=WHEN, seen={1: sighting(view(HEAD), i)})
+            prompts += [prompt for _, prompt in result.prompts]
+    assert {prompt: 100 < prompts.count(prompt) < 200 for prompt in PROMPTS} == dict.fromkeys(PROMPTS, True)
 
 
-def test_off_by_default_and_then_nothing_changes() -> None:
-    assert not configuration.parse(b"").liveness.challenge
+def test_challenge_is_off_by_default() -> None:
     visit = Watched(liveness=LivenessSettings()).looks_straight()
     assert (visit.outcome, visit.asked) == ("granted", [])
 
 
 @st.composite
 def scripts(draw: st.DrawFn) -> list[tuple[Landmarks, dict[str, Any]]]:
-    """Somebody who does this and that, with frames of all kinds in between."""
+    """Draw movements with frames of all kinds in between."""
     frames: list[tuple[Landmarks, dict[str, Any]]] = []
     for _ in range(draw(st.integers(1, 8))):
         act = draw(st.sampled_from([*PROMPTS, *PROMPTS, "still", "still", "odd"]))
@@ -231,7 +236,7 @@ def scripts(draw: st.DrawFn) -> list[tuple[Landmarks, dict[str, Any]]]:
 
 @settings(deadline=None)
 @given(scripts(), st.lists(st.sampled_from(list(PROMPTS)), min_size=2, max_size=2))
-def test_a_grant_needs_every_movement_that_was_asked_for(frames: list[Any], prompts: list[str]) -> None:
+def test_grant_needs_every_movement_that_was_asked_for(frames: list[Any], prompts: list[str]) -> None:
     visit = Watched(*prompts).looks_straight()
     seen: list[Relief | None] = []
     for points, change in frames:
@@ -244,7 +249,7 @@ def test_a_grant_needs_every_movement_that_was_asked_for(frames: list[Any], prom
         assert rest is not None
         assert visit.asked == prompts
         for prompt in prompts:
-            moves = [np.dot(found.moved(rest), ASKED.way(prompt)) for found in seen if found is not None]
+            moves = [np.dot(found.moved(rest), ASKED.direction(prompt)) for found in seen if found is not None]
             assert sum(move >= 0.8 * ASKED.min_turn for move in moves) >= 2
         assert all(
             change.get("label", "anna") in ("anna", None) and change.get("is_alone", True) for _, change in frames[: len(seen)]
@@ -254,7 +259,7 @@ def test_a_grant_needs_every_movement_that_was_asked_for(frames: list[Any], prom
 @pytest.mark.parametrize(
     "change", [{"turns": 0}, {"turns": 11}, {"challenge_seconds": 0.5}, {"min_turn": 0.0}, {"min_turn": 1.0}]
 )
-def test_settings_that_make_no_sense_are_refused(change: dict[str, Any]) -> None:
+def test_invalid_settings_are_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(ParameterError, match=next(iter(change))):
         LivenessSettings(**change)
 
@@ -265,17 +270,17 @@ def surfaces(ripple: float = 2.5, moves: float = 0.0, sides: int = 4) -> list[Su
     return [Surface(ripple, 100.0, tuple(at + moves * i)) for i in range(5)]
 
 
-def test_what_looks_like_a_picture() -> None:
-    assert picture([]) is None
-    assert picture(surfaces()) is None, "a window behind somebody stays where it is"
-    assert picture(surfaces(moves=1.0)) == "looks like a picture: edges that move"
-    assert picture(surfaces(moves=1.0, sides=2)) is None
-    assert picture(surfaces(ripple=6.0, sides=0)) == "looks like a picture: ripples of a screen"
-    assert picture([*surfaces()[:3], *surfaces(ripple=9.0)[:2]]) is None, "most of the frames must agree"
+def test_screen_pattern_and_moving_edges_look_like_a_picture() -> None:
+    assert picture_reason([]) is None
+    assert picture_reason(surfaces()) is None, "a window in the background does not move"
+    assert picture_reason(surfaces(moves=1.0)) == "looks like a picture: moving edges"
+    assert picture_reason(surfaces(moves=1.0, sides=2)) is None
+    assert picture_reason(surfaces(ripple=6.0, sides=0)) == "looks like a picture: screen pattern"
+    assert picture_reason([*surfaces()[:3], *surfaces(ripple=9.0)[:2]]) is None, "most frames must agree"
 
 
-def test_who_looks_like_a_picture_is_denied_and_asked_for_nothing() -> None:
+def test_face_that_looks_like_a_picture_is_denied_without_a_prompt() -> None:
     visit = Watched().looks_straight(surface=surfaces(ripple=6.0)[0])
-    assert (visit.outcome, visit.asked) == ("looks like a picture: ripples of a screen", [])
+    assert (visit.outcome, visit.asked) == ("looks like a picture: screen pattern", [])
     late = Watched(liveness=replace(ASKED, turns=1)).looks_straight().turns("left", surface=surfaces(ripple=6.0)[0])
-    assert late.looks_straight(surface=surfaces(ripple=6.0)[0]).outcome == "looks like a picture: ripples of a screen"
+    assert late.looks_straight(surface=surfaces(ripple=6.0)[0]).outcome == "looks like a picture: screen pattern"

@@ -520,7 +520,7 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path) -> None:
             assert text("#thresholds") == state["thresholds"]
             assert browser.run("document.getElementById('problem').hidden") is True
 
-            preview(told(outcome="denied", reason="unknown", label=None, confidence=0.41))
+            preview(told(outcome="denied", reason="unknown person", label=None, confidence=0.41))
             preview(told(label="anna"))
             eventually(lambda: text("#events li .who") == "anna")
             assert browser.run("[...document.querySelectorAll('#events .who')].map((who) => who.textContent)") == [

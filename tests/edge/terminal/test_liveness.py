@@ -92,13 +92,13 @@ def test_the_terminal_lets_no_flat_photo_in(case: str) -> None:
     events, _, terminal = watch(case)
     (decision,) = (event for event in events if event.kind == "decision")
     assert (decision.outcome, decision.label) == ("denied", GUEST)
-    assert (decision.reason or "").startswith("challenge not met: ")
+    assert (decision.reason or "").startswith("challenge failed: ")
     assert (terminal.counters["met"], terminal.counters["not met"]) == (0, 1)
 
 
 def test_the_terminal_sees_that_a_photo_is_held_up() -> None:
     events, _, _ = watch("a flat photo, turned as asked", challenge=False, screen=True)
-    assert [event.reason for event in events if event.kind == "decision"] == ["looks like a picture: edges that move"]
+    assert [event.reason for event in events if event.kind == "decision"] == ["looks like a picture: moving edges"]
     events, _, _ = watch(actors.HEAD, challenge=False, screen=True)
     assert [event.outcome for event in events if event.kind == "decision"] == ["granted"]
 

@@ -117,7 +117,7 @@ def test_a_video_of_three_visits_gives_three_decisions(tmp_path: Path) -> None:
 def test_whoever_is_there_when_the_recording_ends_gets_a_decision() -> None:
     events, _ = watch(Recording("video", ((image, i / FPS) for i, image in enumerate(frames(STRANGER, 5)))))
     assert events.decisions == [("denied", None)]
-    assert [event.reason for event in events if event.kind == "decision"] == ["unknown"]
+    assert [event.reason for event in events if event.kind == "decision"] == ["unknown person"]
 
 
 def test_an_empty_scene_tells_nothing() -> None:
@@ -153,7 +153,7 @@ def test_broken_frames_are_counted_and_passed_over(tmp_path: Path) -> None:
 def test_a_frame_older_than_a_second_never_leads_to_a_grant(age: float, outcome: str) -> None:
     events, _ = watch(Stage(frames(GUEST, 8), empty_room(24), age=age))
     assert [decision for decision, _ in events.decisions] == [outcome]
-    assert all((event.reason, event.frames) == ("stale", 8) for event in events if event.outcome == "denied")
+    assert all((event.reason, event.frames) == ("stale frame", 8) for event in events if event.outcome == "denied")
 
 
 def test_a_recogniser_that_takes_longer_than_a_second_grants_nothing() -> None:
@@ -176,7 +176,7 @@ def test_a_sink_that_takes_its_time_over_one_does_not_let_the_next_in_late() -> 
 
     events, terminal = watch(stage, sinks=[relay])
     assert [event.outcome for event in events if event.kind == "decision"] == ["granted", "denied"]
-    assert [event.reason for event in events if event.outcome == "denied"] == ["stale"]
+    assert [event.reason for event in events if event.outcome == "denied"] == ["stale frame"]
     assert terminal.counters["granted"] == 1
 
 
@@ -234,14 +234,14 @@ def meddle(part: str) -> tuple[Terminal, Events]:
     return terminal, events
 
 
-@pytest.mark.parametrize("part", ["recognizer", "clock", "tracker.update", "tracker.gone", "door.step", "door_list.allows"])
+@pytest.mark.parametrize("part", ["recognizer", "clock", "tracker.update", "tracker.ended", "door.step", "door_list.refusal"])
 def test_whatever_fails_lets_nobody_in_and_the_loop_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
 ) -> None:
     terminal, events = meddle(part)
     owner, _, method = part.partition(".")
-    if method == "allows":
-        monkeypatch.setattr(DoorList, "allows", fail)
+    if method == "refusal":
+        monkeypatch.setattr(DoorList, "refusal", fail)
     elif method:
         monkeypatch.setattr(getattr(terminal, f"_{owner}"), method, fail)
     terminal.run()
@@ -268,7 +268,7 @@ def test_a_door_list_that_fails_denies_one_and_costs_the_other_nothing(monkeypat
         if label == OTHER:
             fail()
 
-    monkeypatch.setattr(DoorList, "allows", picky)
+    monkeypatch.setattr(DoorList, "refusal", picky)
     door_list = DoorList.parse(b'[[allow]]\npeople = "everyone"')
     events, terminal = watch(Stage(together(GUEST, OTHER)), door_list=door_list)
     assert sorted(events.decisions) == [("denied", OTHER), ("granted", GUEST)]

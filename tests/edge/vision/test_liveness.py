@@ -49,7 +49,7 @@ def test_relief_of_a_head_moves_when_it_turns() -> None:
         for degrees, at_least in ((15, 0.08), (30, 0.15)):
             turned = relief(turn(HEAD, prompt, degrees)[3])
             assert turned is not None
-            assert np.dot(turned.moved(rest), ASKED.way(prompt)) > at_least
+            assert np.dot(turned.moved(rest), ASKED.direction(prompt)) > at_least
 
 
 @given(st.lists(st.tuples(*[st.floats(-1e6, 1e6) | st.just(math.nan)] * 2), min_size=5, max_size=5))
@@ -73,7 +73,7 @@ def test_surface_of_any_face_in_any_image_is_finite(size: tuple[int, int]) -> No
     [
         (actors.HEAD, "s1", "nothing"),  # with a window behind the head
         (actors.HEAD, "s2", "nothing"),
-        ("a flat photo, turned as asked", "s1", "looks like a picture: edges that move"),
+        ("a flat photo, turned as asked", "s1", "looks like a picture: moving edges"),
     ],
 )
 def test_surface_of_simulated_people(case: str, person: str, reason: str) -> None:

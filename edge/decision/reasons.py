@@ -1,0 +1,25 @@
+"""The reasons of decisions, as events report them."""
+
+from __future__ import annotations
+
+RECOGNISED = "recognised"
+UNKNOWN_PERSON = "unknown person"
+STALE_FRAME = "stale frame"
+INVALID_SCORES = "invalid scores"
+VISIT_TOO_SHORT = "visit too short"
+LOW_QUALITY = "low image quality"  # ": " and one of edge.vision.quality.REASONS follow
+
+# Door list
+NOT_LISTED = "not on the door list"
+OUTSIDE_HOURS = "outside allowed hours"
+NOT_YET_VALID = "not yet valid"
+EXPIRED = "expired"
+CLOCK_NOT_SET = "clock not set"
+DOOR_LIST_FAILED = "door list failed"
+
+# Liveness: ": " and one of the following reasons follow
+CHALLENGE_FAILED = "challenge failed"
+TIMEOUT, WRONG_MOVEMENT, FACE_LOST = "timeout", "wrong movement", "face lost"
+NOT_ALONE, ANOTHER_PERSON = "not alone", "another person"
+LOOKS_LIKE_PICTURE = "looks like a picture"
+SCREEN_PATTERN, MOVING_EDGES = "screen pattern", "moving edges"
