@@ -145,26 +145,17 @@ def _timings(model: Model, choice: Choice, precision: Precision) -> dict[int, fl
 
 def facts(kit: kits.Kit) -> dict[str, Any]:
     """Return a description of a kit without names and weights."""
-    manifest = kit.manifest
+    manifest = asdict(kit.manifest)
+    people, parts = len(manifest.pop("labels")), {kits.RECOGNIZER: len(kit.recognizer)}
+    if kit.detector:
+        parts[kits.DETECTOR] = len(kit.detector)
     return {
         "kit": kit.sha256,
         "bytes": kit.length,
-        "version": manifest.kit_version,
-        "series": manifest.series,
-        "people": len(manifest.labels),
-        "crop": dict(manifest.crop),
-        "alignment": manifest.alignment,
-        "features": dict(manifest.features),
-        "coding": dict(manifest.coding),
-        "precision": manifest.precision,
-        "thresholds": asdict(manifest.thresholds),
-        "strangers": manifest.thresholds.sentence,
-        "model": dict(manifest.model),
-        "calibration": dict(manifest.calibration),
+        "version": manifest.pop("kit_version"),
+        "people": people,
+        "strangers": kit.manifest.thresholds.sentence,
         "signature": kit.signature,
-        "parts": {
-            kits.RECOGNIZER: len(kit.recognizer),
-            **({kits.DETECTOR: len(kit.detector)} if kit.detector else {}),
-        },
-        "versions": dict(manifest.versions),
+        **{name: value for name, value in manifest.items() if name != "selftest"},
+        "parts": parts,
     }

@@ -41,9 +41,7 @@ def build(
     precision: PrecisionOption = "fp32",
     iterations: Iterations = None,
     data: Annotated[Path | None, typer.Option(help="Held-out faces: a folder for each person, .npz or .mat.")] = None,
-    allow_loss: Annotated[
-        bool, typer.Option("--allow-loss", help="Accept a precision that costs more than 0.2 points.")
-    ] = False,
+    allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Accept a loss of more than 0.2 points.")] = False,
     detector: Annotated[Literal["yunet", "none"], typer.Option(help="Face detector in the kit.")] = "yunet",
     sign: Annotated[Path | None, typer.Option(help="Private key to sign with.")] = None,
     kit_version: Annotated[int, typer.Option(min=1, max=MAX_VERSION, help="A device accepts only a higher version.")] = 1,
@@ -79,9 +77,7 @@ def build(
 @app.command()
 def verify(
     kit: KitFile,
-    data: Annotated[
-        Path | None, typer.Option(help="Real faces to compare on: a folder for each person, .npz or .mat.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Faces to compare on: a folder for each person, .npz or .mat.")] = None,
     model: Annotated[Path | None, typer.Option(help="The model of the kit: compares on its faces too.")] = None,
     key: Key = None,
     as_json: AsJson = False,
@@ -105,11 +101,7 @@ def verify(
 
 
 @app.command()
-def inspect(
-    kit: KitFile,
-    as_json: AsJson = False,
-    key: Key = None,
-) -> None:
+def inspect(kit: KitFile, as_json: AsJson = False, key: Key = None) -> None:
     """Describe a kit: version, people, settings, thresholds, signature."""
     found = facts(_open(kit, key))
     typer.echo(json.dumps(found) if as_json else _table(found))
@@ -136,14 +128,14 @@ def write_detector(
 
 @app.command()
 def keygen(
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The private key to write; the public key gets the suffix .pub.")
-    ] = Path("kit-key.pem"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="The private key to write, beside FILE.pub.")] = Path(
+        "kit-key.pem"
+    ),
 ) -> None:
     """Make a key pair to sign kits with."""
     public = write_keys(output)
     console.say(
-        f"{output} signs kits: keep it on the workstation. Copy {public} to the devices: they then accept no other kits."
+        f"{output} signs kits: keep it on this computer. Copy {public} to the devices: they then accept no other kits."
     )
 
 
@@ -179,16 +171,11 @@ def _report(built: BuiltKit, output: Path, precision: str) -> list[str]:
 
 def _table(found: dict[str, Any]) -> str:
     """Return one line for each fact."""
-    rows: list[tuple[str, str]] = []
+    rows: dict[str, Any] = {}
     for name, value in found.items():
-        if isinstance(value, dict):
-            rows += [
-                (f"{name}.{key}", json.dumps(item) if isinstance(item, dict) else str(item)) for key, item in value.items()
-            ]
-        else:
-            rows.append((name, str(value)))
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+        rows |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, dict) else {name: value}
+    width = max(map(len, rows))
+    return "\n".join(f"{name:<{width}}  {json.dumps(v) if isinstance(v, dict) else v}" for name, v in rows.items())
 
 
 def _open(kit: Path, key: Path | None) -> Kit:
@@ -213,7 +200,3 @@ def _write(path: Path, data: bytes) -> None:
 
 def main() -> None:
     console.run(app)
-
-
-if __name__ == "__main__":
-    main()

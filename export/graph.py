@@ -33,12 +33,13 @@ CONTRAST = 8.0  # grey levels between the darkest and the brightest pixel; every
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PartFactors:
-    """The part of D and W that the device needs, for the whole face or for a part, in the precision in which it is stored.
+class Factors:
+    """The part of D and W that the device needs, in the precision in which it is stored, and the coding.
 
     Singular values rise, so sums over them go from small to large, which loses the fewest digits.
     """
 
+    coding: Coding
     U: Array
     """(d, r) float32."""
     s: Array
@@ -46,40 +47,33 @@ class PartFactors:
     B: Array
     """(C, r) float32, W V."""
     rows: Array | None = None
-    """(d,) entries of the features that belong to the part. None: the whole face."""
-
-    @staticmethod
-    def fields(coder: Coder, W: Array) -> dict[str, Array]:
-        U, s, V = (factor[..., ::-1] for factor in coder.svd)
-        return {"U": np.ascontiguousarray(U), "s": np.ascontiguousarray(s), "B": W @ V}
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Factors(PartFactors):
-    """The factors of the whole face and its parts (trainer.features.parts), and the coding."""
-
-    coding: Coding
-    parts: tuple[PartFactors, ...] = ()
+    """(d,) entries of the features that belong to a part of the face. None: the whole face."""
+    parts: tuple[Factors, ...] = ()
+    """The factors of the parts (trainer.features.parts)."""
 
     @classmethod
     def of(cls, model: Model) -> Factors:
         """Return the factors of a model."""
         assert isinstance(model.coder, Coder)
         parts = zip(model.part_coders, model.W_parts, strict=True)
-        of_parts = tuple(PartFactors(**cls.fields(coder, W), rows=rows) for (rows, coder), W in parts)
-        return cls(**cls.fields(model.coder, model.W), parts=of_parts, coding=model.coder.coding)
+        return cls._of(model.coder, model.W, parts=tuple(cls._of(coder, W, rows=rows) for (rows, coder), W in parts))
+
+    @classmethod
+    def _of(cls, coder: Coder, W: Array, **more: Any) -> Factors:
+        U, s, V = (factor[..., ::-1] for factor in coder.svd)
+        return cls(coding=coder.coding, U=np.ascontiguousarray(U), s=np.ascontiguousarray(s), B=W @ V, **more)
 
     @classmethod
     def stored_in(cls, graph: bytes, coding: Coding) -> Factors:
         """Read the factors back from a graph that `build` made, widened as the runtime does."""
         stored = Stored(graph)
 
-        def fields(prefix: str) -> dict[str, Array]:
-            return {"U": stored[f"{prefix}U"], "s": stored[f"{prefix}s"].ravel(), "B": stored[f"{prefix}B"]}
+        def read(prefix: str, **more: Any) -> Factors:
+            U, s, B = (stored[prefix + name] for name in "UsB")
+            return cls(coding=coding, U=U, s=s.ravel(), B=B, **more)
 
         prefixes = [name.removesuffix("rows") for name in stored.tensors if name.endswith("/rows")]
-        parts = tuple(PartFactors(**fields(prefix), rows=stored.tensors[f"{prefix}rows"]) for prefix in prefixes)
-        return cls(**fields(""), parts=parts, coding=coding)
+        return read("", parts=tuple(read(prefix, rows=stored.tensors[f"{prefix}rows"]) for prefix in prefixes))
 
     @property
     def people(self) -> int:
@@ -159,17 +153,15 @@ def factors_of(model: Model) -> AnyFactors:
 
 def stored_in(graph: bytes, coding: AnyCoding) -> AnyFactors:
     """Read the factors back from a graph that `build` made for this coding."""
-    kind: Any = Factors if isinstance(coding, Coding) else BaselineFactors
-    factors: AnyFactors = kind.stored_in(graph, coding)
-    return factors
+    return Factors.stored_in(graph, coding) if isinstance(coding, Coding) else BaselineFactors.stored_in(graph, coding)
 
 
 def build(factors: AnyFactors, spec: Spec, precision: Precision = "fp32") -> bytes:
     """Return the serialised graph. The same arguments give the same bytes."""
     g = Graph()
-    _images(g, spec)
-    x = _vectors(g, spec, precision)
-    factors.write(g, x, precision)
+    images = g("Cast", ["crops"], "crops_float", to=TensorProto.FLOAT)
+    g("Reshape", [images, g.constant("image_shape", np.array([-1, 1, spec.height, spec.width], np.int64))], "images")
+    factors.write(g, _vectors(g, spec, precision), precision)
 
     # top, second = two largest of scores;  label = argmax(scores)
     g("TopK", ["scores", g.constant("two", np.array([2], np.int64))], ["top_scores", "top_labels"], axis=1)
@@ -185,7 +177,7 @@ def build(factors: AnyFactors, spec: Spec, precision: Precision = "fp32") -> byt
     return g.model(spec, factors.people)
 
 
-def _coded(g: Graph, x: str, factors: PartFactors, coding: Coding, precision: Precision) -> tuple[str, str, str]:
+def _coded(g: Graph, x: str, factors: Factors, coding: Coding, precision: Precision) -> tuple[str, str, str]:
     """Return c (N,r), outside (N,1) and w (N,r): trainer.method.coding.code_by_factors."""
     g.weight("U", factors.U, precision)
     g.weight("B", factors.B, precision)
@@ -230,13 +222,6 @@ def _visible(g: Graph, images: str) -> str:
     )
     visible = g("Greater", [g("Sub", [brightest, darkest], "contrast"), g.scalar("least_contrast", CONTRAST)], "is_visible")
     return g("Cast", [visible], "visible", to=TensorProto.FLOAT)
-
-
-def _images(g: Graph, spec: Spec) -> None:
-    """Write images (N,1,H,W), float."""
-    images = g("Cast", ["crops"], "crops_float", to=TensorProto.FLOAT)
-    shape = g.constant("image_shape", np.array([-1, 1, spec.height, spec.width], np.int64))
-    g("Reshape", [images, shape], "images")
 
 
 def _vectors(g: Graph, spec: Spec, precision: Precision) -> str:
@@ -330,7 +315,7 @@ def _unit_scale(g: Graph, rows: str) -> tuple[str, str]:
     return g("Div", [present, g("Max", [length, blank], f"{rows}_divisor")], f"{rows}_scale"), present
 
 
-def _project(g: Graph, x: str, factors: PartFactors) -> tuple[str, str]:
+def _project(g: Graph, x: str, factors: Factors) -> tuple[str, str]:
     """Return c (N,r) and outside (N,1): trainer.method.coding.project."""
     # u = U[:, argmax(s)]
     column = g.constant("leading", np.array([np.argmax(factors.s)], np.int64))
@@ -347,7 +332,7 @@ def _project(g: Graph, x: str, factors: PartFactors) -> tuple[str, str]:
     return g("Add", [c, g("Mul", [share, g("MatMul", [u_row, "U"], "Uu")], "share_Uu")], "c"), outside
 
 
-def _l21(g: Graph, c: str, outside: str, s: str, factors: PartFactors, coding: Coding) -> str:
+def _l21(g: Graph, c: str, outside: str, s: str, factors: Factors, coding: Coding) -> str:
     """Return w (N,r): trainer.method.coding._l21."""
     s2 = factors.s[None] ** 2
     s_squared = g.constant("s_squared", s2)
@@ -370,7 +355,7 @@ def _l21(g: Graph, c: str, outside: str, s: str, factors: PartFactors, coding: C
     return g("Div", [s_c, g("Add", [s_squared, f"tau_{coding.iterations}"], "ridge")], "w")
 
 
-def _l1(g: Graph, x: str, c: str, s: str, factors: PartFactors, coding: Coding) -> str:
+def _l1(g: Graph, x: str, c: str, s: str, factors: Factors, coding: Coding) -> str:
     """Return w (N,r): trainer.method.coding._l1. w, y2 and g start at zero; after the last iteration only w is needed."""
     a, ratio, last = coding.relaxation, 1 / coding.rho, coding.iterations - 1
     scale_array = 1 / (factors.s[None] ** 2 + 1)

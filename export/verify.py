@@ -22,7 +22,7 @@ from edge.vision.recognize import Recognizer
 from export.graph import CONTRAST, front, stored_in
 from export.measure import non_faces
 from export.pack import fingerprint
-from trainer.baselines.coders import AnyCoding, restored_coding
+from trainer.baselines.coders import restored_coding
 from trainer.data.gallery import Gallery
 from trainer.features.network import EMBEDDING, KIND, stacked
 from trainer.model import Model
@@ -75,7 +75,7 @@ def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = Non
         names = np.array(model.labels)[model.crop_people]
         found.append(_compare(recognizer, reference, model.crops, "training", names))
         if kit.manifest.precision == "fp32":
-            unfolded = Unfolded(model, reference.coding)
+            unfolded = replace(model, coding=reference.coding)
             found.append(_compare(recognizer, unfolded, model.crops, "training, unfolded", names))
     for parity in found:
         if not parity.holds:
@@ -106,7 +106,6 @@ class Reference:
         visible = np.ptp(crops.reshape(len(crops), -1).astype(np.float32), axis=1) > CONTRAST
         return {
             "scores": scores,
-            "label": scores.argmax(axis=1),
             "confidence": score_confidence(scores) * visible,
             "margin": score_margin(scores) * visible,
             "code_norm": code_norm,
@@ -125,30 +124,22 @@ def _features(kit: Kit) -> Callable[[Array], Array]:
     return lambda crops: features(crops, spec)
 
 
-class Unfolded:
-    """The model as in the trainer, with the kit's number of iterations."""
-
-    def __init__(self, model: Model, coding: AnyCoding) -> None:
-        self.model = replace(model, coding=coding)
-
-    def outputs(self, crops: Array) -> dict[str, Array]:
-        scores = self.model.scores(crops)
-        return {"scores": scores, "label": scores.argmax(axis=1)}
-
-
 def _compare(
-    recognizer: Recognizer, reference: Reference | Unfolded, crops: Array, name: str, people: Array | None = None
+    recognizer: Recognizer, reference: Reference | Model, crops: Array, name: str, people: Array | None = None
 ) -> Parity:
+    """Compare the graph with the kit's weights in NumPy, or its scores with the model itself."""
     differences: dict[str, float] = {}
     labels: list[Array] = []
     other_labels = 0
     for start in range(0, len(crops), CHUNK):
-        graph, wanted = (side.outputs(crops[start : start + CHUNK]) for side in (recognizer, reference))
+        chunk = crops[start : start + CHUNK]
+        graph = recognizer.outputs(chunk)
+        expected = reference.outputs(chunk) if isinstance(reference, Reference) else {"scores": reference.scores(chunk)}
         labels.append(graph["label"])
         # If the best two scores are equal, as on a blank crop, either label is right.
-        best, found = (wanted["scores"][np.arange(len(labels[-1])), label] for label in (wanted.pop("label"), labels[-1]))
+        best, found = expected["scores"].max(axis=1), expected["scores"][np.arange(len(chunk)), graph["label"]]
         other_labels += int(np.sum(best - found > ROUNDING))
-        for output, values in wanted.items():
+        for output, values in expected.items():
             # NaN counts as an infinite difference.
             largest = np.nan_to_num(np.abs(graph[output] - values), nan=np.inf).max()
             differences[output] = max(differences.get(output, 0.0), float(largest))
