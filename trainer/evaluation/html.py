@@ -1,9 +1,12 @@
-"""Pieces of the report page. All text that comes from outside passes through `text`."""
+"""Pieces of the report page. Sentences are in report_text.toml; text from outside passes through `text`."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable
 from html import escape
+from pathlib import Path
+from typing import Any
 
 from edge.text import percent as plain_percent
 from edge.text import printable
@@ -11,6 +14,18 @@ from trainer.evaluation import figures
 from trainer.evaluation.figures import Plot
 from trainer.evaluation.measures import Share
 from trainer.types import Array
+
+STYLE = Path(__file__).with_name("report.css").read_text()
+TEXT = tomllib.loads(Path(__file__).with_name("report_text.toml").read_text())
+
+
+def sentence(name: str, **values: Any) -> str:
+    """Return a text of the page with its values, which must be safe HTML."""
+    return str(TEXT["text"][name].format(**values))
+
+
+def paragraph(name: str, kind: str = "", **values: Any) -> str:
+    return f'<p class="{kind}">{sentence(name, **values)}</p>\n'
 
 
 def text(value: str) -> str:
@@ -37,12 +52,8 @@ def rate(share: Share | None, digits: int = 1) -> str:
     return f"{percent(share.value, digits)} <small>{share.count:,}/{share.of:,}, {low} to {high}</small>"
 
 
-def section(name: str, title: str, *parts: str) -> str:
-    return f'<section id="{name}">\n<h2>{title}</h2>\n{"".join(parts)}</section>'
-
-
-def paragraph(content: str, kind: str = "") -> str:
-    return f'<p class="{kind}">{content}</p>\n' if kind else f"<p>{content}</p>\n"
+def section(name: str, *parts: str) -> str:
+    return f'<section id="{name}">\n<h2>{TEXT["titles"][name]}</h2>\n{"".join(parts)}</section>'
 
 
 def side_by_side(*parts: str) -> str:
@@ -71,15 +82,16 @@ def cards(items: Iterable[str], kind: str = "") -> str:
     return f'<ul class="cards {kind}">{"".join(f"<li>{item}</li>" for item in items)}</ul>\n'
 
 
-def figure(name: str, content: str, caption: str) -> str:
-    return f'<figure id="{name}">\n{content}<figcaption>{caption}</figcaption>\n</figure>\n'
+def figure(name: str, content: str, **values: Any) -> str:
+    """Return a figure whose caption is the text of the same name."""
+    return f'<figure id="{name}">\n{content}<figcaption>{sentence(name, **values)}</figcaption>\n</figure>\n'
 
 
-def plot(name: str, drawn: Plot, caption: str, kind: str = "curve") -> str:
-    names = "".join(f'<li><i style="background:{colour}"></i>{text(name)}</li>' for name, colour in drawn.legend)
+def plot(name: str, drawn: Plot, kind: str = "curve", **values: Any) -> str:
+    names = "".join(f'<li><i style="background:{colour}"></i>{text(label)}</li>' for label, colour in drawn.legend)
     legend = f'<ul class="legend">{names}</ul>' if names else ""
-    image = f'<img src="{drawn.uri}" alt="{escape(caption)}" />'
-    return figure(name, f'<div class="plot {kind}">{image}{legend}</div>\n', caption)
+    image = f'<img src="{drawn.uri}" alt="{escape(sentence(name, **values))}" />'
+    return figure(name, f'<div class="plot {kind}">{image}{legend}</div>\n', **values)
 
 
 def image(values: Array, alt: str, colours: str = "gray", low: float = 0, high: float = 255) -> str:
