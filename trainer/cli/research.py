@@ -128,7 +128,7 @@ def tables(
         output = output or Path("tuned.toml")
         check_writable(output)
         with console.progress("Tuning") as line:
-            how: dict[str, Any] = {"folds": folds, "lend": lend, "progress": _show_tuning(line)}
+            how: dict[str, Any] = {"folds": folds, "lend": lend, "progress": _show(line)}
             failures = tuned.tune_all(found, output, **which, **where, **how)
         console.say(f"Saved {output}.")
     else:
@@ -136,7 +136,7 @@ def tables(
         planned = paper_tables.plan(found, **which, splits=splits or (1 if quick else 10), parameters=parameters)
         command = shlex.join(["trainer", *sys.argv[1:]])
         with console.progress("Measuring") as line:
-            how = {"command": command, "progress": _show_status(line)}
+            how = {"command": command, "progress": _show(line)}
             page, failures = paper_tables.measure_tables(planned, found, output, **where, **how)
         typer.echo(page, nl=False)
         console.say(f"Saved tables.md, .csv and .tex in {output}.")
@@ -144,26 +144,10 @@ def tables(
         raise TrainingError("\n".join([f"{len(failures)} failed:", *failures]), "The other results are saved.")
 
 
-def _show_tuning(line: console.Progress) -> Callable[[str, int, int], None]:
-    def show(task: str, done: int, total: int) -> None:
-        line(f"{task}, {done} of {total} trainings")
-        if done == total and not line.shown:
-            console.say(f"Tuned {task}.")
+def _show(line: console.Progress) -> Callable[[str, int, int], None]:
+    def show(text: str, done: int, total: int) -> None:
+        line(f"{done} of {total}, {text}")
+        if not line.shown and 10 * done // total > 10 * (done - 1) // total:
+            console.say(f"{line.task}: {done} of {total}, {text}")  # at most ten lines in a log
 
     return show
-
-
-def _show_status(line: console.Progress) -> Callable[[paper_tables.Status], None]:
-    def show(status: paper_tables.Status) -> None:
-        left = _duration(status.seconds_left)
-        text = f"{status.done} of {status.total}, about {left} left (last {status.job.row}, {status.job.cell.name})"
-        line(text)
-        if not line.shown and 20 * status.done // status.total > 20 * (status.done - 1) // status.total:
-            console.say(f"Measured {text}.")  # at most twenty lines in a log
-
-    return show
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min" if minutes else f"{seconds:.0f} s"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
-import matplotlib
 import numpy as np
+from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -25,20 +25,10 @@ from trainer.types import Array
 
 INK, BLUE, ORANGE, GREEN, PURPLE, RED, GREY = "#16181d", "#2458c5", "#c8500a", "#178a6a", "#8b3fc4", "#c22f62", "#6b7280"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, "#b8901a", RED, "#3c8fb0", "#5d6470")
-STYLE: dict[Any, Any] = {
-    "font.size": 10,
-    "axes.edgecolor": GREY,
-    "axes.labelcolor": INK,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.color": "#e5e7eb",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "lines.linewidth": 1.8,
-    "svg.hashsalt": "lclrr-edge",
-}
+STYLE: list[Any] = [
+    "seaborn-v0_8-whitegrid",
+    {"axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "lclrr-edge"},
+]
 CMC_RANKS = 20
 PERCENT = FuncFormatter(lambda share, _: f"{100 * share:g} %")
 Legend = list[tuple[str, str]]
@@ -59,7 +49,7 @@ def _plot(width: float, height: float) -> Callable[[Callable[Concatenate[Any, P]
     def decorate(paint: Callable[Concatenate[Any, P], Legend]) -> Callable[P, Plot]:
         @wraps(paint)
         def draw(*args: P.args, **kwargs: P.kwargs) -> Plot:
-            with matplotlib.rc_context(STYLE):
+            with style.context(STYLE):
                 figure = Figure(figsize=(width, height), layout="constrained")
                 legend = paint(figure.subplots(), *args, **kwargs)
                 buffer = io.BytesIO()

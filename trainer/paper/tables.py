@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -197,14 +197,9 @@ def _work(job: Job) -> float:
     return float(people**2) * images * cell.atoms * (cell.spec("pixels").length + people * images)
 
 
-class Status(NamedTuple):
-    """The progress of a run."""
-
-    done: int
-    total: int
-    seconds_left: float
-    job: Job
-    """The last finished job."""
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min" if minutes else f"{seconds:.0f} s"
 
 
 def run(
@@ -214,10 +209,11 @@ def run(
     *,
     workers: int = -1,
     scheduler: str | None = None,
-    progress: Callable[[Status], None] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> list[str]:
     """Measure the missing jobs in parallel, the longest first; then the timed jobs one by one.
 
+    `progress` gets the remaining time as text, the number of finished jobs and the number of all.
     Returns a sentence for each job that failed.
     """
     missing = {job.key: job for job in jobs if job.key not in runs.done}
@@ -235,8 +231,8 @@ def run(
             runs.add(record)
         if progress is not None:
             left = sum(map(_work, missing.values()))
-            seconds = (time.monotonic() - started) * left / (work - left)
-            progress(Status(total - len(missing), total, seconds, job))
+            rest = _duration((time.monotonic() - started) * left / (work - left))
+            progress(f"about {rest} left (last {job.row}, {job.cell.name})", total - len(missing), total)
 
     parallel = sorted((job for job in missing.values() if not job.timed), key=_work, reverse=True)
     if parallel:
@@ -285,7 +281,7 @@ def measure_tables(
     command: str,
     workers: int = -1,
     scheduler: str | None = None,
-    progress: Callable[[Status], None] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> tuple[str, list[str]]:
     """Measure what is missing in `folder` and write the tables there; return them as Markdown, and the failures."""
     with Runs(folder) as runs:

@@ -24,7 +24,7 @@ from tests.trainer.conftest import Call
 from trainer.baselines.registry import METHODS
 from trainer.paper import tables, typeset
 from trainer.paper.experiments import CELLS, Data, load_data
-from trainer.paper.tables import Job, Runs, Status, collect, plan, run, select_cells
+from trainer.paper.tables import Job, Runs, collect, plan, run, select_cells
 from trainer.paper.tuned import source_cell, tune_all, tuned_parameters
 from trainer.paper.typeset import Mean, Results
 
@@ -138,18 +138,17 @@ def test_methods_and_cells_are_selected_by_name() -> None:
 
 
 def test_second_run_measures_only_missing_jobs(data: dict[str, Data], tmp_path: Path) -> None:
-    seen: list[Status] = []
+    seen: list[tuple[str, int, int]] = []
     with Runs(tmp_path) as runs:
-        assert run(planned(data), data, runs, workers=1, progress=seen.append) == []
-        assert [(status.done, status.total) for status in seen] == [(1, 2), (2, 2)]
-        assert seen[0].seconds_left > 0
-        assert seen[1].seconds_left == 0
+        assert run(planned(data), data, runs, workers=1, progress=lambda *status: seen.append(status)) == []
+        assert [status[1:] for status in seen] == [(1, 2), (2, 2)]
+        assert seen[1][0] == "about 0 s left (last lclrrdl, yaleb-8-8)"
         first = dict(runs.done)
     seen.clear()
     with Runs(tmp_path) as runs:
         more = planned(data, splits=3)
-        assert run(more, data, runs, workers=1, progress=seen.append) == []
-        assert [(status.done, status.total, status.job.split) for status in seen] == [(1, 1, 2)]
+        assert run(more, data, runs, workers=1, progress=lambda *status: seen.append(status)) == []
+        assert [status[1:] for status in seen] == [(1, 1)]
         assert runs.done.items() >= first.items()
         found = collect(more, runs.done)
     mean = found.accuracy["lclrrdl", "yaleb-8-8"]
@@ -202,22 +201,30 @@ def test_failed_job_is_reported_and_leaves_its_entry_empty(data: dict[str, Data]
 def test_remaining_time_is_proportional_to_the_work(
     data: dict[str, Data], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One job per second; the large job counts for more, and runs first."""
-    clock = itertools.count()
+    """One job per minute; the large job counts for more, and runs first."""
+    clock = itertools.count(step=60)
     monkeypatch.setattr(tables, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     took = {"accuracy": 100.0, "train_seconds": 10.0, "test_seconds": 0.0}
     monkeypatch.setattr(tables, "measure", lambda *_, **__: took)
     monkeypatch.setattr(tables, "each", lambda function, calls, **_: (function(*call) for call in calls))
-    seen: list[Status] = []
+    seen: list[tuple[str, int, int]] = []
     with Runs(tmp_path) as runs:
-        assert run(plan(data, methods=("lclrrdl",), cells=SUNGLASSES, splits=2), data, runs, progress=seen.append) == []
-    assert [status.seconds_left for status in seen] == pytest.approx([5, 4, 3, 2, 1, 0]), "timed jobs too"
+        assert (
+            run(
+                plan(data, methods=("lclrrdl",), cells=SUNGLASSES, splits=2),
+                data,
+                runs,
+                progress=lambda *status: seen.append(status),
+            )
+            == []
+        )
+    left = [status[0].partition(" left")[0] for status in seen]
+    assert left == [f"about {minutes} min" for minutes in (5, 4, 3, 2, 1)] + ["about 0 s"], "timed jobs too"
     seen.clear()
     with Runs(tmp_path) as runs:
         jobs = plan(data, methods=("lclrrdl",), cells=select_cells("yaleb-8-8,yaleb-32-2"), splits=1)
-        assert run(jobs, data, runs, progress=seen.append) == []
-    assert [status.job.cell.name for status in seen] == ["yaleb-32-2", "yaleb-8-8"]
-    assert 0 < seen[0].seconds_left < 0.1
+        assert run(jobs, data, runs, progress=lambda *status: seen.append(status)) == []
+    assert seen[0][0] == "about 0 s left (last lclrrdl, yaleb-32-2)"
 
 
 @pytest.mark.slow
@@ -291,7 +298,7 @@ def test_command_writes_three_files_and_prints_markdown(trainer: Call, folder: P
     words = ("tables", "--data", folder, "--quick", "--methods", "lclrrdl", "--jobs", "1", "-o", tmp_path / "results")
     code, out, err = trainer(*words)
     assert (code, "Saved" in err) == (0, True)
-    assert "Measured 1 of 1, about 0 s left (last lclrrdl, yaleb-8-8)." in err
+    assert "Measuring: 1 of 1, about 0 s left (last lclrrdl, yaleb-8-8)" in err
     results = tmp_path / "results"
     assert {file.name for file in results.iterdir()} == {"runs.jsonl", "tables.md", "tables.csv", "tables.tex"}
     assert (results / "tables.md").read_text() == out
