@@ -139,7 +139,7 @@ def test_training_images_are_spoiled_by_the_share_that_is_told() -> None:
     for share in bench_spoiled.SHARES:
         spoiled = round(share * len(train))
         assert np.sum(tasks[f"blocks {share:.0%}"].train >= len(labels)) == spoiled
-        assert np.sum(tasks[f"wrong names {share:.0%}"].labels != labels[train]) == spoiled
+        assert np.sum(tasks[f"wrong labels {share:.0%}"].labels != labels[train]) == spoiled
         assert (tasks[f"sunglasses {share:.0%}"].labels == labels[train]).all()
     table = bench_spoiled.table({"splits": 1, "accuracy": {"ours": {"none": 99.0, "blocks 20%": 98.5}}})
     assert table.splitlines()[-1].startswith("| ours | 99.0 |  | 98.5 |")

@@ -1,10 +1,10 @@
-"""Ours and what others use, on the same faces: who is recognised, who is missed if strangers must stay out, time and size.
+"""Our recogniser and those of others on the same faces: rank-1, misses at a fixed rate of strangers, time and size.
 
 70 % of the people are enrolled, the others are strangers. AR: training and test images with sunglasses and scarves, as
 `trainer reproduce` divides them; Yale B: 8 images of each person train, in any light, at half of full size; ORL: 5 of 10
-aligned photos train. All get the same grey crops. SFace and dlib get them where their networks expect a face, without which
-they do badly: AR's and Yale B's images, which have the eyes in nearly the same place, are moved and scaled all alike, ORL's by
-their landmarks.
+aligned photos train. All get the same grey crops. SFace and dlib get them at the position that their networks expect,
+because they fail otherwise: the images of AR and Yale B, with the eyes in nearly the same place, are all moved and scaled in
+the same way, those of ORL by their landmarks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FPIR, ENROLLED = 0.01, 0.7
 # Eyes, nose and corners of the mouth in the mean image.
 AR_POINTS = np.array([[7, 16.2], [23, 16.2], [15, 25], [9.7, 31.8], [20.3, 31.8]])
 YALE_POINTS = np.array([[16.8, 23.4], [65.6, 23.4], [41.3, 50], [21, 75], [62, 75]])
-# Features and parameters of each of ours. A network alone wants a larger ridge than one with our features beside it.
+# Our features and parameters. A network alone needs a larger ridge than a network with our features.
 OURS: dict[str, dict[str, Any]] = {
     "ours, `tiny`": PRESETS["tiny"],
     "ours, `minimal`": PRESETS["minimal"],
@@ -50,26 +50,26 @@ OURS: dict[str, dict[str, Any]] = {
     "ours, `sface`: fused": PRESETS["sface"],
 }
 COSINE = "SFace, nearest cosine"
-TIMED = "AR mixed"  # on the first split of this
+TIMED = "AR mixed"  # the task that is timed, on its first split
 COST, ONCE = "cost", "none"
-"""What a face costs, among the tasks of a way; and the task that is the same in all splits (bench_spoiled)."""
+"""The key of time and size among the tasks of a method; the task that is the same in all splits (spoiled.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Faces:
-    """A data set: each face as it is, and as networks expect it."""
+    """A data set: each face unchanged, and aligned for networks."""
 
     crops: Array
     """(N, H, W) uint8."""
     aligned: Array
     """(N, 112, 112) uint8."""
     spec: FeatureSpec
-    """Of our features of the crops."""
+    """Our features of the crops."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Train on some faces, and say who the others are."""
+    """Train on some faces and identify the others."""
 
     name: str
     """The column of the table."""
@@ -79,7 +79,7 @@ class Task:
     train: Array
     """Indices of the training images."""
     labels: Array
-    """(len(train),) int, as told to the recogniser."""
+    """(len(train),) int, as given to the recogniser."""
     test: Array
     people: Array
     """(len(test),) int, the truth; -1 for strangers."""
@@ -89,13 +89,13 @@ class Task:
 class Answers:
     labels: Array
     scores: Array
-    """More is surer."""
+    """Higher is more certain."""
 
 
 def measure(
     data: Path, say: Callable[[str], None], results: ResultsFile, *, splits: int = 1, cells: str = ""
 ) -> dict[str, Any]:
-    """Of `cells`, only those whose name holds that are measured; all that are results are told."""
+    """Measure the cells with `cells` in their name, and return all results."""
     sets, labels = faces(data, say)
     tasks = sorted(_tasks(labels, splits), key=lambda task: task.name != TIMED)
     fill("peers", sets, tasks, rates, results, say, cells)
@@ -110,7 +110,7 @@ def measure(
 
 
 def collected(part: str, results: ResultsFile, splits: int) -> dict[str, dict[str, Any]]:
-    """The means over the splits by way and task: all ways, and of tasks those of which every split was measured."""
+    """Means over the splits, by method and task; only tasks of which every split was measured."""
     means: dict[str, dict[str, Any]] = {way: {} for way in (*OURS, COSINE, *RECOGNIZERS)}
     runs: dict[tuple[str, str], list[Any]] = {}
     for key, value in results.items():
@@ -124,17 +124,17 @@ def collected(part: str, results: ResultsFile, splits: int) -> dict[str, dict[st
 
 
 def faces(data: Path, say: Callable[[str], None]) -> tuple[dict[str, Faces], dict[str, Array]]:
-    """The data sets, and the people in them as numbers."""
+    """The data sets, and their labels as numbers."""
     ar, yale = Cell(dataset="ar"), Cell(dataset="yaleb", per_class=8, rate=2)
     sets, labels = {}, {}
     for name, cell, file, points in (("AR", ar, "ar_42x30", AR_POINTS), ("Yale B", yale, "yaleb_96x84", YALE_POINTS)):
         crops, labels[name] = load_arrays(data / f"{file}.npz", cell)
         sets[name] = Faces(crops=crops, aligned=placed(crops, points), spec=cell.spec("both"))
-    say("The photos of ORL ...")
+    say("Reading the photos of ORL ...")
     small = load(orl.folder(), cropped=False, skip_bad=True, say=say)
     large = load(orl.folder(), cropped=False, skip_bad=True, size=(SIDE, SIDE), alignment=ARCFACE_ALIGNMENT)
     assert small.sources == large.sources
-    photos = np.array([source.endswith(".pgm") for source in small.sources])  # one person has another picture beside the ten
+    photos = np.array([source.endswith(".pgm") for source in small.sources])  # one folder has another file
     spec = FeatureSpec.for_crop(*small.images.shape[1:])
     sets["ORL"] = Faces(crops=small.images[photos], aligned=large.images[photos], spec=spec)
     labels["ORL"] = np.unique(small.labels[photos], return_inverse=True)[1]
@@ -142,7 +142,7 @@ def faces(data: Path, say: Callable[[str], None]) -> tuple[dict[str, Faces], dic
 
 
 def placed(crops: Array, points: Array) -> Array:
-    """Crops that all show the face in the same place, as networks expect it."""
+    """Crops with the same position of the face, aligned for networks."""
     return np.stack([align(crop, points, (SIDE, SIDE), ARCFACE_ALIGNMENT) for crop in crops])
 
 
@@ -160,7 +160,7 @@ def _tasks(labels: dict[str, Array], splits: int) -> Iterator[Task]:
             train, test = split(of, np.random.default_rng([0, k]))
             train = train[np.isin(of[train], known)]
             asked = np.isin(of[test], known)
-            # Of the strangers no image trains, so all images of the kinds that are tested may be asked about.
+            # No image of a stranger trains, so all images of the tested kinds are probes.
             kinds = np.unique(np.concatenate([train, test]) % 13) if faces == "AR" else np.arange(13)
             strangers = np.flatnonzero(~np.isin(of, known) & np.isin(np.arange(len(of)) % 13, kinds))
             truth = np.concatenate([of[test[asked]], np.full(len(strangers), -1)])
@@ -177,7 +177,7 @@ def fill(
     say: Callable[[str], None],
     cells: str = "",
 ) -> None:
-    """Keep the score of each way in each task, under PART/WAY/TASK/SPLIT; of the peers, what a face costs them as well."""
+    """Save the result of each method in each task as PART/METHOD/TASK/SPLIT, and time and size of the peers."""
 
     def name(way: str, task: Task) -> str:
         return f"{part}/{way}/{task.name}/{task.split}"
@@ -219,7 +219,7 @@ def fill(
 
 
 def _answer(own: Faces, task: Task, parameters: dict[str, Any] | None, say: Callable[[str], None]) -> Answers:
-    """Of one of ours; without parameters, of SFace alone."""
+    """Answers of one of our methods; without parameters, those of SFace alone."""
     if parameters is None:
         sface = _spec("sface", None, say)
         cosines = sface.vectors(own.aligned[task.test]) @ sface.vectors(own.aligned[task.train]).T
@@ -245,7 +245,7 @@ def _estimator(own: Faces, parameters: dict[str, Any], say: Callable[[str], None
 
 
 def rates(answer: Answers, people: Array) -> list[float]:
-    """Percent of the enrolled recognised; and missed, at the threshold that 1 % of the strangers' images pass."""
+    """Percent of enrolled images recognised, and percent missed at the threshold that 1 % of strangers' images pass."""
     known = people >= 0
     right = answer.labels[known] == people[known]
     least = np.quantile(answer.scores[~known], 1 - FPIR)
@@ -254,7 +254,7 @@ def rates(answer: Answers, people: Array) -> list[float]:
 
 
 def _sface_cost(faces: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Time of the network, in the quicker of the two runtimes; its size, and that of the vectors of so many faces."""
+    """Time of the network, in the faster of the two runtimes; size of the network and of `faces` vectors."""
     sface = parse_network("sface", say)
     assert sface is not None
     taken = [own["cpu_us"] for name, own in peers.times(say).items() if name.startswith("SFace fp32")]
@@ -262,7 +262,7 @@ def _sface_cost(faces: int, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _cost(own: Faces, task: Task, parameters: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
-    """Time of a face in the graph that a kit would hold, and its size."""
+    """Time of one face in the graph of a kit, and the size of the graph."""
     images = _view(own, parameters)
     gallery = Gallery(
         images=images[task.train],
@@ -281,7 +281,7 @@ def _cost(own: Faces, task: Task, parameters: dict[str, Any], say: Callable[[str
 
 
 def table(result: dict[str, Any]) -> str:
-    """Each column's best in bold; empty where nothing was measured."""
+    """Format the table: the best of each column in bold, empty cells if not measured."""
     shown = ("AR sunglasses", "AR scarf", "AR mixed", "Yale B", "ORL")
     pairs = {name: [own[name] for own in result["rates"].values() if name in own] for name in shown}
     best = {name: (max(right for right, _ in own), min(missed for _, missed in own)) for name, own in pairs.items() if own}
@@ -290,7 +290,7 @@ def table(result: dict[str, Any]) -> str:
         return f"**{value:.1f}**" if f"{value:.1f}" == f"{wanted:.1f}" else f"{value:.1f}"
 
     lines = [
-        f"| rank-1 / FNIR at FPIR 1 %, %; splits: {result['splits']} | {' | '.join(shown)} | ms a face | MB |",
+        f"| rank-1 / FNIR at FPIR 1 %, %; splits: {result['splits']} | {' | '.join(shown)} | ms per face | MB |",
         "|---" * (len(shown) + 3) + "|",
     ]
     for way, own in result["rates"].items():

@@ -1,11 +1,11 @@
-"""How many photos of a person it takes: accuracy and misses for 1, 2, 3, 5 and 8, with and without altered copies.
+"""Accuracy and misses with 1, 2, 3, 5 and 8 photos per person, with and without altered copies.
 
-Accuracy: everybody is enrolled with that many random photos, and tested with all others (Extended Yale B, ORL) or, on AR, with
-random neutral photos of the first session against all else: another day, sunglasses, scarves. FNIR: the share of enrolled
-people's photos that are missed at a threshold which 1 % of the photos of strangers pass; strangers are 30 % of the people.
+Accuracy: all people are enrolled with that many random photos and tested with all others (Extended Yale B, ORL); on AR, with
+random neutral photos of the first session, tested with all others: another day, sunglasses, scarves. FNIR: the share of photos
+of enrolled people that are missed at a threshold that 1 % of the photos of strangers pass; 30 % of the people are strangers.
 
---come-and-go measures something else, on AR with sunglasses: ten people enrolled one by one into a model of the rest, and one
-forgotten, against training from scratch; processor seconds as parts of it.
+--come-and-go measures `trainer enrol` and `trainer forget` on AR with sunglasses: ten people enrolled one by one, and one
+forgotten, compared with training from scratch, in accuracy and processor time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[3] / "
 PHOTOS = (1, 2, 3, 5, 8)
 STRANGERS = 0.3
 NEUTRAL = 7  # the first photos of each person in AR
-SUITED = "by light"  # one of the two, as `trainer fit` chooses it (trainer.features.illumination)
+SUITED = "by light"  # both or gradient, as `trainer fit` chooses (trainer.features.illumination)
 
 
 class Faces(NamedTuple):
@@ -52,7 +52,7 @@ class Faces(NamedTuple):
     labels: Array
     spec: Callable[[str], FeatureSpec]
     drawn_from: int | None
-    """Training photos are among the first so many of a person."""
+    """Training photos are drawn from the first `drawn_from` photos of a person."""
 
 
 class Row(NamedTuple):
@@ -69,7 +69,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
     only: Annotated[str | None, typer.Option(help=f"One of {', '.join(NAMES)}.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also each kind of features by itself.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also measure each kind of features.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="One split, 1 and 3 photos.")] = False,
     people: Annotated[bool, typer.Option("--come-and-go", help="Measure enrolling and forgetting instead.")] = False,
     output: Annotated[Path | None, typer.Option("--json", help=results_file.HELP)] = None,
@@ -106,7 +106,7 @@ def faces(name: str, data: Path) -> Faces:
 
 
 def orl_crops() -> tuple[Array, Array]:
-    """The ORL faces, found and aligned as everywhere."""
+    """The ORL faces, found and aligned."""
     finder = YuNetDetector(detector.yunet(console.say))
     crops, labels = [], []
     for person, photos in enumerate(orl.people().values()):
@@ -144,13 +144,13 @@ def measure(found: Faces, row: Row, photos: int, splits: int, seed: int = 0) -> 
 
 
 def fnir(scores: Array, right: Array, strangers: Array) -> float:
-    """Percent of the photos with these scores (N, C) that do not get their right name, where 1 % of the strangers' get one."""
+    """Percent of the photos with scores (N, C) that do not get their label at the threshold that 1 % of strangers pass."""
     least = np.quantile(score_confidence(strangers), 1 - FPIR)
     return float(100 * (1 - np.mean(right & (score_confidence(scores) > least))))
 
 
 def draw(found: Faces, photos: int, rng: np.random.Generator) -> Array:
-    """`photos` random ones of each person."""
+    """`photos` random photos of each person."""
     chosen = []
     for person in np.unique(found.labels):
         own = np.flatnonzero(found.labels == person)
@@ -168,11 +168,11 @@ def fitted(found: Faces, row: Row, train: Array, seed: int) -> LCLRRDL:
 
 
 def come_and_go(data: Path, k: int) -> dict[str, float]:
-    """Accuracy and, with 30 % of the people as strangers, FNIR, both in percent; and processor seconds as parts of a training
-    from scratch, with and without the threshold."""
+    """Accuracy and, with 30 % of the people as strangers, FNIR, both in percent; and processor time as a share of a training
+    from scratch, with and without calibration."""
     cell = Cell(dataset="ar")
     images, labels = load_arrays(data / "ar_42x30.npz", cell)
-    # Splits of their own: how a person is enrolled and forgotten was chosen by looking at others.
+    # Separate splits: the way to enrol and forget was chosen on other splits.
     train, test = cell.split(labels, np.random.default_rng([3, k]))
     names = np.array([f"person {label}" for label in labels])
     people = np.random.default_rng([1, k]).permutation(np.unique(names))
@@ -186,11 +186,11 @@ def come_and_go(data: Path, k: int) -> dict[str, float]:
         return models.fit(of(chosen), cell.spec("both"), parameters, fpir=fpir)
 
     def timed(act: Callable[[], models.Model]) -> tuple[models.Model, float]:
-        start = time.process_time()  # of the processor: others may be at work on the machine
+        start = time.process_time()  # processor time, because the machine may be busy
         return act(), time.process_time() - start
 
     def four(train: Array) -> tuple[dict[str, models.Model], dict[str, float]]:
-        """From scratch, with ten enrolled, from scratch without one, with that one forgotten; and what took how long."""
+        """Models from scratch, with ten enrolled, from scratch without one, with that one forgotten; and the times."""
         scratch, seconds = timed(lambda: fit(train))
         grown = fit(train[~np.isin(names[train], comers)])
         for comer in comers:
@@ -216,7 +216,7 @@ def come_and_go(data: Path, k: int) -> dict[str, float]:
 
 
 def key_of(row: Row, photos: int, splits: int) -> str:
-    """Slopes are taken at full size whatever the rate of the pixels is: one measurement serves both."""
+    """Slopes are computed at full size at every rate of the pixels, so one measurement serves both rates."""
     data = "yaleb-2" if row.data == "yaleb-4" and row.features == "gradient" else row.data
     return "/".join(map(str, (*row._replace(data=data), photos, splits)))
 

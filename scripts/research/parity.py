@@ -1,4 +1,4 @@
-"""The trainer's table once more, through the exported graph: both accuracies of every cell, on the same test faces."""
+"""The trainer's table through the exported graph: accuracy of trainer and kit in every cell, on the same test faces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main(
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
     output: Annotated[Path | None, typer.Option("--json", help=results_file.HELP)] = None,
     data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
-    only: Annotated[str, typer.Option(help="Only the cells whose name holds this.")] = "",
+    only: Annotated[str, typer.Option(help="Measure only the cells with this in their name.")] = "",
 ) -> None:
     """Train, choose iterations and export as `edge-export build` does, and compare on the test faces."""
     results = results_file.ResultsFile(output)

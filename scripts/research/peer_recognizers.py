@@ -1,9 +1,9 @@
-"""The face recognisers that others use, with one thread. Runs in an environment of its own (scripts/research/peers.py).
+"""Other face recognisers, with one thread. This file runs in a separate environment (scripts/research/peers.py).
 
-python bench_peers.py FOLDER         how long one face takes; FOLDER holds their weights
-python bench_peers.py FOLDER TASKS   whom they recognise: see `answers`
+python peer_recognizers.py FOLDER         time of one face; FOLDER contains the weights
+python peer_recognizers.py FOLDER TASKS   identification: see `answers`
 
-Prints one JSON object a line, {"name": ..., ...}, as soon as it is known; who cannot be had is {"skipped": reason}.
+Prints one JSON object per line, {"name": ..., ...}, when it is known; an unavailable recogniser is {"skipped": reason}.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def timed(call: Callable[[], Any]) -> dict[str, float]:
     return {"p50_us": float(p50), "p95_us": float(p95), "cpu_us": 1e6 * float(np.median(worked))}
 
 
-# --- How long a network takes ---
+# --- Time of a network ---
 
 
 def with_opencv(path: Path) -> dict[str, float]:
@@ -56,7 +56,7 @@ def with_opencv(path: Path) -> dict[str, float]:
 
 
 def with_onnxruntime(path: Path) -> dict[str, float]:
-    """Its weights are listed as inputs too, which keeps the runtime from folding them: off that list, it is quicker."""
+    """Remove the weights from the list of inputs, so that the runtime can fold them: this is faster."""
     import onnx
     import onnxruntime as ort
 
@@ -94,21 +94,21 @@ def times(folder: Path) -> None:
             tell(name, **measure(folder / file))
 
 
-# --- Whom they recognise ---
+# --- Identification ---
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A recogniser that has seen its training images."""
+    """A trained recogniser."""
 
     answer: Callable[[Array], tuple[Array, Array]]
-    """The label of each face (n, H, W), and how sure it is: more is surer."""
+    """The label of each face (n, H, W), and its score: higher is more certain."""
     bytes: int
-    """What would have to be shipped."""
+    """The size of what must be shipped."""
 
 
 def opencv_faces(make: str) -> Callable[[Array, Array], Trained]:
-    """One of OpenCV's, with its own defaults. It gives the nearest training image's label, and the distance."""
+    """A recogniser of OpenCV with its defaults: label of the nearest training image, and the distance."""
 
     def train(faces: Array, labels: Array) -> Trained:
         import cv2
@@ -131,7 +131,7 @@ def opencv_faces(make: str) -> Callable[[Array, Array], Trained]:
 
 
 def eigenfaces_svm(faces: Array, labels: Array) -> Trained:
-    """As in scikit-learn's own example: whitened eigenfaces, an RBF machine, gamma and C by cross-validation."""
+    """As in scikit-learn's own example: whitened eigenfaces, an SVM with RBF kernel, gamma and C by cross-validation."""
     from sklearn.decomposition import PCA
     from sklearn.model_selection import GridSearchCV
     from sklearn.pipeline import make_pipeline
@@ -149,15 +149,15 @@ def eigenfaces_svm(faces: Array, labels: Array) -> Trained:
         scores = found.decision_function(flat(others))
         return found.classes_[scores.argmax(axis=1)], scores.max(axis=1)
 
-    return Trained(answer, len(pickle.dumps(found)) // 2)  # its numbers are doubles, and singles would do
+    return Trained(answer, len(pickle.dumps(found)) // 2)  # stored as doubles, although singles suffice
 
 
 class Dlib:
-    """dlib's ResNet, and the nearest training image. Vectors are kept on disk: each takes a twelfth of a second."""
+    """dlib's ResNet, and the nearest training image. Vectors are cached on disk: each takes a twelfth of a second."""
 
-    # Where its chips of 150 x 150 show the eyes, the tip of the nose and the corners of the mouth (padding 0.25) ...
+    # Eyes, tip of the nose and corners of the mouth in its images of 150 x 150 (padding 0.25) ...
     CHIP = np.array([[47.6, 46.6], [100.5, 46.6], [74.0, 76.6], [50.4, 103.0], [97.6, 103.0]])
-    # ... and where the aligned crops of 112 x 112 that it is given do.
+    # ... and in the aligned crops of 112 x 112 that it gets.
     ALIGNED = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
 
     def __init__(self, folder: Path) -> None:
@@ -218,11 +218,11 @@ RECOGNIZERS: dict[str, tuple[str, Callable[[Path], Callable[[Array, Array], Trai
 
 
 def answers(folder: Path, tasks: Path) -> None:
-    """Tells, of each recogniser and task, the labels and scores of the test images.
+    """Print labels and scores of the test images, for each recogniser and task.
 
-    TASKS holds, for a set of faces S, S.crops and S.aligned (n, H, W); for a task k its set k.set, k.train and k.test, which
-    are indices into them, and k.labels of the training images; and todo, JSON: the tasks of each recogniser. Of the task
-    that `timed` names, what a face costs is told, too: one at a time.
+    TASKS has, for a set of faces S, S.crops and S.aligned (n, H, W); for a task k its set k.set, k.train and k.test, which
+    are indices into them, and k.labels of the training images; and todo, JSON: the tasks of each recogniser. For the task
+    named by `timed`, also the time of one face and the size.
     """
     with np.load(tasks) as archive:
         given = dict(archive)
@@ -247,10 +247,10 @@ def tell(name: str, **facts: Any) -> None:
 
 @contextmanager
 def others_go_on(name: str) -> Iterator[None]:
-    """Whatever a peer fails with, the others are still measured."""
+    """Report an error of a peer, so that the others are still measured."""
     try:
         yield
-    except BrokenPipeError:  # nobody listens any more
+    except BrokenPipeError:  # the output is closed
         raise
     except Exception as error:
         tell(name, skipped=(str(error).strip().splitlines() or [type(error).__name__])[-1][:120])
@@ -258,7 +258,7 @@ def others_go_on(name: str) -> Iterator[None]:
 
 def needed(path: Path) -> Path:
     if not path.exists():
-        raise FileNotFoundError("its weights could not be had")
+        raise FileNotFoundError("its weights are not available")
     return path
 
 

@@ -1,6 +1,6 @@
-"""The face recognisers that others use: an environment of their own, and their weights, for peer_recognizers.py.
+"""Other face recognisers: create their environment and fetch their weights, for peer_recognizers.py.
 
-Both are in the user's cache, as is what dlib makes of each face.
+Both are in the user's cache, together with dlib's vectors of the faces.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from trainer.features.network import SFACE
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = cache_folder() / "peers"
-# LBPH, eigenfaces and Fisher faces are in contrib alone, which clashes with the wheel that this project uses; OpenCV 5 is left
-# out because its wheels may come without them.
+# LBPH, eigenfaces and Fisher faces are only in contrib, which conflicts with the OpenCV wheel of this project. OpenCV 5 is
+# excluded because its wheels may lack them.
 PACKAGES = ("numpy", "onnx", "onnxruntime", "opencv-contrib-python-headless<5", "scikit-learn", "dlib-bin")
 _WITHOUT = "It is left out."
 WEIGHTS = {
@@ -65,32 +65,32 @@ def run(say: Callable[[str], None], *words: str | Path) -> Iterator[dict[str, An
             else:
                 yield found
     if process.returncode != 0:
-        say("The peers failed before they were done.")
+        say("The peers failed before they were finished.")
 
 
 def times(say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
-    """How long each network takes for a face."""
+    """Time of one face for each network."""
     return {found.pop("name"): found for found in run(say)}
 
 
 def _python(say: Callable[[str], None]) -> Path | None:
-    """Of their environment, which is made if it is missing."""
+    """The Python of their environment, which is created if it is missing."""
     environment = FOLDER / "env"
     python, ready = environment / "bin" / "python", environment / "ready"
     wanted = "\n".join((sys.version, *PACKAGES))
     if not ready.exists() or ready.read_text() != wanted:
-        say(f"Making {environment} for the recognisers of others (once) ...")
+        say(f"Creating {environment} for the other recognisers (once) ...")
         shutil.rmtree(environment, ignore_errors=True)
         made = subprocess.run([sys.executable, "-m", "venv", environment], capture_output=True).returncode == 0
         if not made or not _install(python):
-            say("The peers are skipped: their environment could not be made. Is PyPI within reach?")
+            say("The peers are skipped: their environment could not be created. Check that PyPI is reachable.")
             return None
         ready.write_text(wanted)
     return python
 
 
 def _install(python: Path) -> bool:
-    """dlib apart: where it has no wheel, the others are still measured."""
+    """Install dlib separately: if it has no wheel, the others are still measured."""
     quiet = ["--quiet", "--disable-pip-version-check", "--no-input", "--prefer-binary"]
     first, last = PACKAGES[:-1], PACKAGES[-1:]
     done = [

@@ -46,7 +46,7 @@ def main(
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
     output: Annotated[Path | None, typer.Option("--json", help=results_file.HELP)] = None,
     data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
-    only: Annotated[str, typer.Option(help="Measure only the cells whose name holds this, as ar- or 4x2.")] = "",
+    only: Annotated[str, typer.Option(help="Measure only the cells with this in their name, such as ar- or 4x2.")] = "",
 ) -> None:
     """Measure all cells and print the table."""
     results = results_file.ResultsFile(output)
@@ -61,7 +61,7 @@ def main(
 
 
 def key_of(cell: Cell, row: Row, splits: int) -> str:
-    """Slopes are taken at full size whatever the rate of the pixels is: one measurement serves all three."""
+    """Slopes are computed at full size at every rate of the pixels, so one measurement serves all three rates."""
     return f"{(replace(cell, rate=8) if row.features == 'gradient' else cell).name}/{row.name}/{splits}"
 
 

@@ -1,7 +1,7 @@
-"""Training images that are spoiled: what a share of them costs ours, and what others use.
+"""Corrupted training images: the loss of accuracy of our recogniser and of others.
 
 AR, 100 people: the seven images of session 1 without sunglasses and scarves train, those of session 2 test. A share of the
-training images, drawn from all of them, gets a block over a quarter of the face, painted sunglasses, or another person's name.
+training images, drawn from all of them, gets a block over a quarter of the face, painted sunglasses, or a wrong label.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainer.paper.experiments import Cell, load_arrays
 from trainer.types import Array
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
-KINDS = ("blocks", "sunglasses", "wrong names")
+KINDS = ("blocks", "sunglasses", "wrong labels")
 BLOCK = (21, 15)  # pixels, of 42 x 30
 LENS = (6, 5)  # half of its width and height
 
@@ -62,7 +62,7 @@ def _tasks(labels: Array, train: Array, test: Array, splits: int) -> Iterator[Ta
 
 
 def _blocks(images: Array, rng: np.random.Generator) -> Array:
-    """Each with a rectangle of one grey level somewhere."""
+    """Images with a rectangle of one grey level at a random position."""
     spoiled, (height, width) = images.copy(), BLOCK
     for image in spoiled:
         top, left = rng.integers(image.shape[0] - height + 1), rng.integers(image.shape[1] - width + 1)
@@ -71,7 +71,7 @@ def _blocks(images: Array, rng: np.random.Generator) -> Array:
 
 
 def _sunglasses(images: Array, rng: np.random.Generator) -> Array:
-    """Each with two dark lenses over the eyes, and the bridge between them."""
+    """Images with two dark lenses over the eyes and a bridge between them."""
     spoiled = images.copy()
     for image in spoiled:
         left, right = [(round(x), round(y) + int(rng.integers(0, 2))) for x, y in AR_POINTS[:2]]
@@ -83,7 +83,7 @@ def _sunglasses(images: Array, rng: np.random.Generator) -> Array:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The accuracy without spoiled images, and with each share of them; empty where nothing was measured."""
+    """Format the accuracy without corrupted images and with each share of them; empty if not measured."""
     names = [ONCE, *(f"{kind} {share:.0%}" for kind in KINDS for share in SHARES)]
     heads = " | ".join(name.replace("%", " %") for name in names)
     lines = [f"| recognised, %; splits: {result['splits']} | {heads} |", "|---" * (len(names) + 1) + "|"]

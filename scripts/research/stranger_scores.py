@@ -1,7 +1,7 @@
-"""Which number tells strangers best? AR mixed, 70 people enrolled and 30 strangers, single photos.
+"""Compare numbers that could separate strangers: AR mixed, 70 people enrolled and 30 strangers, single photos.
 
-What must be learned (a logistic model, levels for each person) is learned from half of the people and half of the strangers,
-and every number is judged on the other halves: percent of the enrolled who are missed where 1 % of strangers' photos pass.
+Learned numbers (a logistic model, levels per person) are learned on half of the people and half of the strangers. Every
+number is measured on the other halves: percent of enrolled photos missed at a threshold that 1 % of strangers' photos pass.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SIGNS = {
     "residual": -1,
     "class residual ratio": -1,
 }
-L1, AGREE = "l1's confidence in the name", "l1 agrees"
+L1, AGREE = "l1's confidence in the label", "l1 agrees"
 
 
 def table(cases: Sequence[Any]) -> str:
-    """Markdown, best first. A case is one of strangers.Case."""
+    """Format the results as Markdown, best first. A case is a strangers.Case."""
     missed: dict[str, list[float]] = defaultdict(list)
     for split, case in enumerate(cases):
         for name, percent in judged(case, split):
@@ -45,7 +45,7 @@ def table(cases: Sequence[Any]) -> str:
 
 
 def judged(case: Any, split: int) -> list[tuple[str, float]]:
-    """FNIR of every number, both halves in turn."""
+    """FNIR of every number, on both halves in turn."""
     parameters = {name: value for name, value in PRESETS["tiny"].items() if name != "features"}
     model = LCLRRDL(features=case.spec, **parameters).fit(case.images[case.train], case.labels[case.train])
     own, named, _ = numbers(model, case, case.test)
@@ -87,7 +87,7 @@ def judged(case: Any, split: int) -> list[tuple[str, float]]:
 
 
 def numbers(model: LCLRRDL, case: Any, rows: Array) -> tuple[dict[str, Array], Array, Array]:
-    """By name, of each photo; whom it is called; and its unit scores (n, C)."""
+    """The numbers of each photo by name; its label; and its unit scores (n, C)."""
     X, photos = features(case.images[rows], case.spec).T, np.arange(len(rows))
     raw = model.decision_function(case.images[rows])
     scores = raw / np.linalg.norm(raw, axis=1, keepdims=True)

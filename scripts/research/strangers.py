@@ -1,8 +1,8 @@
-"""How well strangers are told from the enrolled: FNIR at FPIR 1 %, of single photos and of three together.
+"""Separation of strangers and enrolled people: FNIR at FPIR 1 %, for single photos and for three together.
 
 AR mixed: 70 people enrolled with their training images of that experiment, 30 strangers with all their images. ORL: 28
-enrolled with five photos, 12 strangers, faces found and aligned. A photo below the threshold or named wrongly is missed.
-With --scores, other numbers than the confidence are tried instead (scores.py).
+enrolled with five photos, 12 strangers, faces found and aligned. A photo below the threshold or with a wrong label
+is missed. --scores compares other numbers with the confidence instead (stranger_scores.py).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Case(NamedTuple):
     test: Any
     strangers: Any
     clean: Any
-    """Of all images."""
+    """For each image, whether the face is uncovered."""
 
 
 def ar(folder: Path, split: int, seed: int) -> Case:
@@ -100,7 +100,7 @@ def measure(case: Case, parameters: dict[str, Any], seed: int) -> dict[str, floa
 
 
 def triples(scores: Any, labels: Any, rng: np.random.Generator) -> tuple[Any, Any]:
-    """The scores of three photos of a person, summed as a visit does, and who it is."""
+    """The scores of three photos of a person, summed as in a visit, and the label."""
     unit = scores / np.linalg.norm(scores, axis=1, keepdims=True)
     unit *= np.maximum(unit.max(axis=1, keepdims=True), 0)
     people = np.repeat(np.unique(labels), TRIPLES)
@@ -111,16 +111,16 @@ def triples(scores: Any, labels: Any, rng: np.random.Generator) -> tuple[Any, An
 @app.command()
 def main(
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
-    seed: Annotated[int, typer.Option(help="Of the splits.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the splits.")] = 0,
     data: Annotated[Path, typer.Option(help="Folder with ar_42x30.npz.")] = DATA,
-    others: Annotated[bool, typer.Option("--scores", help="Compare the numbers that strangers may be told by.")] = False,
+    others: Annotated[bool, typer.Option("--scores", help="Compare numbers that could separate strangers.")] = False,
 ) -> None:
-    """Measure all ways and print two tables."""
+    """Measure all methods and print two tables."""
     if others:
         typer.echo(rejection.table([ar(data, split, seed) for split in range(splits)]))
         return
     faces = gallery.load(orl.folder(), cropped=False, skip_bad=True)
-    own = np.array([source.endswith(".pgm") for source in faces.sources])  # beside them lies a picture of somebody else
+    own = np.array([source.endswith(".pgm") for source in faces.sources])  # another file lies beside the photos
     faces = replace(faces, images=faces.images[own], labels=faces.labels[own], sources=tuple(np.array(faces.sources)[own]))
     for name, cases in (
         ("AR mixed, 70 enrolled, 30 strangers", [ar(data, split, seed) for split in range(splits)]),
