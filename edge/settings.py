@@ -81,7 +81,7 @@ class CameraSettings:
     wait: bool = False
     """Wait for a camera that is not connected yet."""
     max_fps: float = 15.0
-    """Most frames per second taken from a live camera."""
+    """Frames per second taken from a live camera, at most."""
     stall_seconds: float = STALL_SECONDS
     """A live camera without a frame for so long is lost, and is opened again."""
 

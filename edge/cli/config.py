@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="Check or show the settings.")
 
 @app.command()
 def check(file: options.SettingsArgument = None) -> None:
-    """List all problems of the settings, one per line on stdout."""
+    """List all problems of the settings."""
     path = paths.find_settings(file)
     problems = settings.problems(path)
     for problem in problems:
@@ -27,12 +27,12 @@ def check(file: options.SettingsArgument = None) -> None:
 
 @app.command()
 def show(file: options.SettingsArgument = None) -> None:
-    """Print the active settings as TOML: the file's values, and defaults for the rest. Passwords are hidden."""
+    """Print the active settings as TOML. Includes the defaults. Passwords are hidden."""
     stored = settings.load(paths.find_settings(file))
     typer.echo(settings.as_toml(stored.override(kit={"path": paths.kit_from_environment()})), nl=False)
 
 
 @app.command()
 def template() -> None:
-    """Print a settings file to start from: every key, its meaning and its default."""
+    """Print a settings file to start from. It has every key, its meaning and its default."""
     typer.echo(settings.template(), nl=False)

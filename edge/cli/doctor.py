@@ -27,8 +27,9 @@ def doctor(
     no_camera: Annotated[bool, typer.Option("--no-camera", help="Do not open the camera.")] = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Check camera, kit, packages, CPU, temperature, power and clock of this device, and advise what to do.
+    """Check this device and advise what to do.
 
+    Checks packages, CPU, temperature, power, memory, disk, clock, kit and camera.
     Options not given here come from the settings file.
     """
     stored = configuration.load(paths.find_settings(settings))
@@ -51,12 +52,12 @@ def bench(
     kit: options.KitArgument = None,
     camera: Annotated[str, options.CAMERA] = "0",
     public_key: options.PublicKeyOption = None,
-    frames: Annotated[int, typer.Option(min=1, help="Most frames to process.")] = 200,
+    frames: Annotated[int, typer.Option(min=1, help="Number of frames, at most.")] = 200,
     min_face: Annotated[int, options.MIN_FACE_WIDTH] = MIN_FACE,
     threads: Annotated[int, options.THREADS] = 1,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Measure the time of each stage on frames of a camera or recording."""
+    """Measure the time of each stage. Uses frames of a camera or recording."""
     recognizer = options.load_recognizer(kit, public_key, threads=threads, min_face=min_face)
     with open_camera(camera) as source, console.progress("frames") as line:
         measured = benches.measure(recognizer, source, frames=frames, report=line.count)

@@ -26,12 +26,12 @@ KitOption = Annotated[
     ),
 ]
 
-app = typer.Typer(no_args_is_help=True, help="Show the active kit, install a new one, or go back to the previous one.")
+app = typer.Typer(no_args_is_help=True, help="Show, install or roll back kits.")
 
 
 @app.command()
 def status(kit: KitOption = None, settings: options.SettingsOption = None) -> None:
-    """Print the active, the previous and the dropped kit as one JSON object."""
+    """Print the kits of the terminal. One JSON object: the active, the previous and the dropped kit."""
     found = _store(kit, settings).status()
     console.print_json(found)
     if "thresholds" in (found["current"] or {}):

@@ -41,7 +41,9 @@ def recognize(
     needed: Annotated[int | None, typer.Option(min=2, help="Frames that must show the same person...")] = None,
     window: Annotated[int | None, typer.Option(min=2, help="...among this many recent frames.")] = None,
     min_face: Annotated[int | None, options.MIN_FACE_WIDTH] = None,
-    max_fps: Annotated[float | None, typer.Option(min=0.1, help="Most frames per second taken from a live camera.")] = None,
+    max_fps: Annotated[
+        float | None, typer.Option(min=0.1, help="Frames per second taken from a live camera, at most.")
+    ] = None,
     threads: Annotated[int | None, options.THREADS] = None,
     wait: Annotated[bool | None, typer.Option("--wait/--no-wait", help="Wait for a camera that is not connected yet.")] = None,
     json_lines: Annotated[

@@ -24,7 +24,10 @@ def install_service(
     output: Annotated[Path, typer.Option(help="Unit file to write.")] = paths.SERVICE_UNIT,
     only_print: Annotated[bool, typer.Option("--print", help="Print the unit file and write nothing.")] = False,
 ) -> None:
-    """Write a systemd unit that runs `edge recognize` when the device starts, and restarts it after a failure."""
+    """Install the terminal as a systemd service.
+
+    The service runs `edge recognize` when the device starts, and restarts it after a failure.
+    """
     unit = service.unit(kit=kit, settings=settings, camera=camera, user=user, watchdog_seconds=watchdog_seconds)
     if only_print:
         typer.echo(unit.text(), nl=False)
