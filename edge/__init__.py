@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from edge.decision.doorlist import DoorList
     from edge.decision.visit import VisitRules
     from edge.errors import EdgeError
-    from edge.events.event import Event, Sink
+    from edge.events.event import Event
+    from edge.events.sink import Sink
     from edge.terminal.loop import Terminal
     from edge.vision.recognize import Recognition, Recognizer
 
@@ -36,7 +37,7 @@ _MODULES = {
     "Frame": "camera.base",
     "Recognition": "vision.recognize",
     "Recognizer": "vision.recognize",
-    "Sink": "events.event",
+    "Sink": "events.sink",
     "Terminal": "terminal.loop",
     "VisitRules": "decision.visit",
     "open_camera": "camera.open",

@@ -23,13 +23,13 @@ from edge.decision.challenge import LivenessSettings
 from edge.decision.doorlist import DoorList
 from edge.decision.visit import VisitRules
 from edge.errors import DoorListError, EdgeError, ParameterError, SettingsError
-from edge.events.event import arguments, check_seconds
 from edge.files import read_bytes
 from edge.monitor.http_server import parse_address
 from edge.monitor.metrics import MetricsSettings
 from edge.settings_file import TableReader
 from edge.settings_file import holds_password as holds_password
 from edge.sinks import mqtt, webhook
+from edge.sinks.command import check_seconds, split_command
 from edge.sinks.gpio import GpioSettings
 from edge.sinks.mqtt import MqttSettings
 from edge.sinks.webhook import WebhookSettings
@@ -235,7 +235,7 @@ def problems(path: Path | None) -> list[str]:
         (read_door_list, settings.door.list),
         (read_bytes, settings.kit.path),
         (read_bytes, settings.kit.public_key),
-        (arguments, settings.events.on_grant),
+        (split_command, settings.events.on_grant),
         (lambda file: Seal(read_bytes(file)), settings.audit and settings.audit.picture_key),
         (mqtt.credentials, settings.mqtt),
         (webhook.credentials, settings.webhook),

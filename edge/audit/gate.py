@@ -1,4 +1,4 @@
-"""The audit log at the door: each event is logged before anybody is told, and what is not logged does not act."""
+"""The audit gate: it writes each event to the audit log before the sinks get it. A grant that is not logged opens nothing."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edge.audit.crypto import Seal
 from edge.audit.log import AuditLog
 from edge.errors import AuditError, ParameterError
-from edge.events.event import Background, Event, Sink, StreamClosed, deliver, utc_text
+from edge.events.event import Event, utc_text
+from edge.events.health import Count
+from edge.events.sink import OutputClosed, Sink, SinkHealth, deliver
+from edge.events.view import View
+from edge.events.worker import Worker
 from edge.files import read_bytes
 
-if TYPE_CHECKING:
-    from edge.monitor.annotate import View
-
-WAITING = 10_000
+CAPACITY = 10_000
+CLOSE_SECONDS = 5.0
+PRUNE_CHECK_SECONDS = 60.0
 JUMP_SECONDS = 3600.0
 DAY_SECONDS = 86400.0
 JPEG_QUALITY = 80
+NOT_WRITTEN = "audit log not written"
+TOO_LATE = "audit log too slow"
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +41,13 @@ class AuditSettings:
     path: Path
     """The file (SQLite)."""
     days: int = 30
-    """Entries and pictures are deleted when they are older; 0 keeps them for ever."""
+    """Entries and pictures are deleted after so many days; 0: never."""
     required: bool = True
-    """No grant is acted upon unless it is in the log first: a full disk closes the door."""
+    """A grant that cannot be logged is denied: a full disk closes the door."""
     late_seconds: float = 2.0
-    """A grant that the disk held up for longer opens nothing: somebody else may stand there by now."""
+    """A grant that waited longer for the disk is denied: another person may stand at the door by then."""
     picture_key: Path | None = None
-    """Keep a picture of each decision, sealed for the holder of this key (PEM, of `edge audit keygen`). Not set: none."""
+    """Store a picture of each decision, sealed for this public key (PEM, see `edge audit keygen`). Not set: no pictures."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.days <= 36_500:
@@ -51,23 +56,22 @@ class AuditSettings:
             raise ParameterError(f"late_seconds must be more than 0 and at most 60, not {self.late_seconds:g}")
 
 
-def open_sink(settings: AuditSettings, sinks: Iterable[Sink], *, now: datetime | None = None) -> Audited:
-    """The sink of the terminal: it logs, and then tells `sinks`."""
+def open_gate(settings: AuditSettings, sinks: Iterable[Sink], *, now: datetime | None = None) -> AuditGate:
+    """Open the log and return the gate before `sinks`."""
     seal = None if settings.picture_key is None else Seal(read_bytes(settings.picture_key))
     audit = AuditLog.open(settings.path, now=now or datetime.now(UTC))
-    return Audited(audit, sinks, required=settings.required, late_seconds=settings.late_seconds, days=settings.days, seal=seal)
+    return AuditGate(
+        audit, sinks, required=settings.required, late_seconds=settings.late_seconds, days=settings.days, seal=seal
+    )
 
 
-class Audited:
-    """Writes each event into the log and then gives it to the sinks, on one thread and in order. Frames never wait for it.
+class AuditGate:
+    """A sink that logs each event and then delivers it to `sinks`, on one thread and in order. Frames never wait.
 
-    What is not logged does not act: with `required`, the sinks get a grant that could not be written as a denial, and always
-    one that was held up for more than `late_seconds`. As a viewer (`publish`) it keeps the picture of each decision, if there
-    is a `seal` for it. Close it before the sinks: until then it may have something for them.
+    With `required`, a grant that could not be written reaches the sinks as a denial; so does every grant that waited for more
+    than `late_seconds`. With a `seal` it is also a viewer that stores a picture of each decision. Close it before the sinks:
+    until then it may still deliver to them.
     """
-
-    NOT_LOGGED = "not logged"
-    LATE = "logged too late"
 
     def __init__(
         self,
@@ -81,104 +85,109 @@ class Audited:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.written = self.failed = self.withheld = self.undelivered = 0
-        self.failing = False
+        self.is_failing = False
         """Whether the last event could not be written."""
-        self._audit, self._sinks, self._required, self._late_seconds = audit, sinks, required, late_seconds
+        self._written = self._failed = self._withheld = self._undelivered = 0
+        self._audit, self._sinks, self._required, self._late_seconds = audit, tuple(sinks), required, late_seconds
         self._days, self._seal, self._clock, self._now = days, seal, clock, now
         self._pruned_on = ""
-        self._offset = math.nan
-        self._trusted_from = -math.inf
+        self._clock_offset = math.nan
+        self._clock_trusted_from = -math.inf
         with suppress(AuditError):  # a log that cannot be read is not pruned either
             if any(str(entry.facts.get("utc")) > utc_text(now()) for entry in audit.entries(last=1)):
-                self._trusted_from = clock() + DAY_SECONDS  # a device without a battery wakes up in the past
-        self._reader_left = False
-        self._decided: list[tuple[str, float]] = []
-        self._background: Background[Callable[[], None]] = Background(
-            lambda work: work(), waiting=WAITING, name="the audit log", tend=self._prune
+                self._clock_trusted_from = clock() + DAY_SECONDS  # a device without a battery starts in the past
+        self._output_closed = False
+        self._undepicted: list[tuple[str, float]] = []  # decisions whose frame was not yet shown: id, time of capture
+        self._worker: Worker[Callable[[], None]] = Worker(
+            lambda job: job(), name="the audit log", capacity=CAPACITY, close_seconds=CLOSE_SECONDS, idle=self._prune
         )
 
-    @property
-    def dropped(self) -> int:
-        """Events that did not fit in the queue: neither logged nor told."""
-        return self._background.dropped
-
-    def __call__(self, event: Event) -> None:
-        since = self._clock()
-        self._background(lambda: self._take(event, since))
+    def handle(self, event: Event) -> None:
+        self._worker.handle(partial(self._process, event, self._clock()))
         if self._seal is not None and event.kind == "decision":
             captured = (event.monotonic or math.nan) - (event.seconds_from_capture or 0.0)
-            self._decided = [*self._decided[-7:], (event.event_id, captured)]
-        if self._reader_left:
-            raise StreamClosed
+            self._undepicted = [*self._undepicted[-7:], (event.event_id, captured)]
+        if self._output_closed:
+            raise OutputClosed
 
-    def publish(self, view: View) -> None:
-        """Keep this frame, sealed, if a decision was made on it."""
-        decided, self._decided = self._decided, []
-        for event_id, captured in decided:
-            if abs(captured - view.frame.captured) < 1e-4:  # an event's times are rounded
-                self._background(lambda of=event_id: self._keep(of, view))  # type: ignore[misc]
+    def show(self, view: View) -> None:
+        """Store this frame, sealed, if a decision was based on it."""
+        decisions, self._undepicted = self._undepicted, []
+        for event_id, captured in decisions:
+            if abs(captured - view.frame.captured) < 1e-4:  # the times of an event are rounded
+                self._worker.handle(partial(self._store_picture, event_id, view))
 
-    def close(self, seconds: float = 5.0) -> None:
-        """Log and tell what is waiting, for `seconds` at most."""
-        self._background.close(seconds)
+    def close(self) -> None:
+        """Log and deliver the waiting events, then close the log."""
+        self._worker.close()
         self._audit.close()
 
-    def _take(self, event: Event, since: float) -> None:
+    def health(self) -> SinkHealth:
+        return replace(self._worker.health(), delivered=self._written, failed=self._failed)
+
+    def counters(self) -> dict[str, int]:
+        return {
+            Count.UNDELIVERED: self._undelivered,
+            Count.LOGGED: self._written,
+            Count.NOT_LOGGED: self._failed + self._worker.health().dropped,
+            Count.WITHHELD: self._withheld,
+        }
+
+    def _process(self, event: Event, since: float) -> None:
         event = self._logged(event, since)
         try:
-            self.undelivered += deliver(self._sinks, event)
-        except StreamClosed:
-            self._reader_left = True  # the log goes on without
-        self._prune()
+            self._undelivered += deliver(self._sinks, event)
+        except OutputClosed:
+            self._output_closed = True  # logging continues
 
     def _logged(self, event: Event, since: float) -> Event:
-        """The event as it may be acted upon."""
+        """Write the event and return the one that the sinks may act on."""
         if event.grants and self._is_late(since):
-            event = self._denied(event, self.LATE)
+            event = self._denied(event, TOO_LATE)
         try:
             self._audit.append(event)
-            self.written += 1
-            self.failing = False
+            self._written += 1
+            self.is_failing = False
         except Exception:
-            self._not_written()
+            self._count_failure()
             if event.grants and self._required:
-                event = self._denied(event, self.NOT_LOGGED)
-        if event.grants and self._is_late(since):  # writing, or failing to, took its time
-            late, event = event, self._denied(event, self.LATE)
+                event = self._denied(event, NOT_WRITTEN)
+        if event.grants and self._is_late(since):  # the attempt to write took too long
+            late, event = event, self._denied(event, TOO_LATE)
             try:
-                self._audit.withhold(late, self.LATE, self._now())
+                self._audit.withhold(late, TOO_LATE, self._now())
             except Exception:
-                self._not_written()
+                self._count_failure()
         return event
 
-    def _not_written(self) -> None:
-        self.failed += 1
-        self.failing = True
+    def _count_failure(self) -> None:
+        self._failed += 1
+        self.is_failing = True
         log.exception("the audit log was not written")
 
     def _is_late(self, since: float) -> bool:
         return not self._clock() - since <= self._late_seconds
 
     def _denied(self, event: Event, reason: str) -> Event:
-        self.withheld += 1
+        self._withheld += 1
         return replace(event, outcome="denied", reason=reason)
 
-    def _keep(self, event_id: str, view: View) -> None:
+    def _store_picture(self, event_id: str, view: View) -> None:
         import cv2
 
         assert self._seal is not None
         jpeg = cv2.imencode(".jpg", view.frame.image, (cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY))[1].tobytes()
         self._audit.append_picture(event_id, self._seal(jpeg, event_id.encode()), self._now())
 
-    def _prune(self) -> None:
-        """Once a day, and not for a day after the clock was set: one that went wrong must not delete what is young."""
+    def _prune(self) -> float:
+        """Prune once a day, but not within a day after the clock jumped: a wrong clock must not delete young entries."""
         now, running = self._now(), self._clock()
         offset = now.timestamp() - running
-        if abs(offset - self._offset) > JUMP_SECONDS:
-            self._trusted_from = running + DAY_SECONDS
-        self._offset = offset
+        if abs(offset - self._clock_offset) > JUMP_SECONDS:
+            self._clock_trusted_from = running + DAY_SECONDS
+        self._clock_offset = offset
         today = utc_text(now)[:10]
-        if self._days and today != self._pruned_on and running >= self._trusted_from:
+        if self._days and today != self._pruned_on and running >= self._clock_trusted_from:
             self._pruned_on = today
             self._audit.prune(self._days, now)
+        return PRUNE_CHECK_SECONDS

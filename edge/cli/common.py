@@ -16,8 +16,10 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 
 from edge.errors import EXIT_INTERRUPTED, EdgeError
-from edge.events.event import Background, StreamClosed, _Lines
+from edge.events.sink import OutputClosed
+from edge.events.worker import Worker
 from edge.files import read_bytes as read_bytes
+from edge.sinks.stdout import LineWriter
 from edge.text import printable
 
 OUTPUT_SCHEMA = 1
@@ -82,7 +84,7 @@ class StderrHandler(logging.Handler):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(logging.WARNING)
         self._logged: dict[str, float] = {}
-        self._lines = Background(_Lines(stream).write, waiting=64, name="stderr")
+        self._lines = Worker(LineWriter(stream).write, name="stderr", capacity=64)
 
     def emit(self, record: logging.LogRecord) -> None:
         line, now = self.format(record), time.monotonic()
@@ -90,8 +92,8 @@ class StderrHandler(logging.Handler):
         self._logged = {known: when for known, when in self._logged.items() if now - when < REPEAT_SECONDS}
         if kind not in self._logged:
             self._logged[kind] = now
-            with suppress(StreamClosed):
-                self._lines(line)
+            with suppress(OutputClosed):
+                self._lines.handle(line)
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{record.levelname.lower()}: {printable(record.getMessage().partition(chr(10))[0])}"
@@ -102,7 +104,7 @@ class StderrHandler(logging.Handler):
         return line
 
     def close(self) -> None:
-        self._lines.close(1.0)
+        self._lines.close()
         super().close()
 
 

@@ -6,7 +6,7 @@ Everything except the stage times is read from the terminal at each request, so 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from edge.errors import ListenError, UsageError
+from edge.events.health import Count, Health
 from edge.monitor.http_server import Handler, Server, parse_address
 from edge.stages import STAGES
 from edge.text import strict_json
@@ -24,16 +25,16 @@ MAX_FRAME_AGE_SECONDS = 5.0
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 # Counters of Terminal.health(): metric name and help text.
 COUNTERS = {
-    "frames": ("edge_frames", "Frames processed."),
-    "faces": ("edge_faces", "Faces found."),
-    "failures": ("edge_failures", "Errors while processing frames."),
-    "undelivered": ("edge_events_undelivered", "Events that a sink did not accept."),
-    "logged": ("edge_audit_entries", "Events written to the audit log."),
-    "not logged": ("edge_audit_failures", "Events that could not be written to the audit log."),
-    "withheld": ("edge_grants_withheld", "Grants that were not delivered, because they were not logged in time."),
-    "dropped": ("edge_camera_frames_dropped", "Camera frames dropped because processing was too slow."),
-    "broken": ("edge_camera_frames_broken", "Camera frames that could not be decoded."),
-    "reconnects": ("edge_camera_reconnects", "Times that the camera was lost and reconnected."),
+    Count.FRAMES: ("edge_frames", "Frames processed."),
+    Count.FACES: ("edge_faces", "Faces found."),
+    Count.FAILURES: ("edge_failures", "Errors while processing frames."),
+    Count.UNDELIVERED: ("edge_events_undelivered", "Events that a sink did not accept."),
+    Count.LOGGED: ("edge_audit_entries", "Events written to the audit log."),
+    Count.NOT_LOGGED: ("edge_audit_failures", "Events that could not be written to the audit log."),
+    Count.WITHHELD: ("edge_grants_withheld", "Grants that were not delivered, because they were not logged in time."),
+    Count.CAMERA_DROPPED: ("edge_camera_frames_dropped", "Camera frames dropped because processing was too slow."),
+    Count.CAMERA_BROKEN: ("edge_camera_frames_broken", "Camera frames that could not be decoded."),
+    Count.CAMERA_RECONNECTS: ("edge_camera_reconnects", "Times that the camera was lost and reconnected."),
 }
 
 
@@ -57,14 +58,14 @@ def _check_local(address: str) -> None:
         )
 
 
-def problems(health: Mapping[str, Any]) -> list[str]:
+def problems(health: Health) -> list[str]:
     """Return the problems that Terminal.health() shows; empty if there are none."""
     age = health["frame_age_seconds"]
     old = "no frame was processed yet" if age is None else f"no frame was processed for {age:.0f} seconds"
     found = {
         "the camera is lost": not health["camera_up"],
         old: age is None or age > MAX_FRAME_AGE_SECONDS,
-        **{f"{part} failed": True for part in health.get("failing", ())},
+        **{f"{part} failed": True for part in health["failing"]},
     }
     return [problem for problem, holds in found.items() if holds]
 
@@ -85,7 +86,7 @@ class Metrics:
         )
         for stage in STAGES:
             self._seconds.labels(stage)  # exists from the start, with count 0
-        self._health: Callable[[], Mapping[str, Any]] | None = None
+        self._health: Callable[[], Health] | None = None
         self._server = Server("metrics", address, _Handler, self)
 
     @property
@@ -99,7 +100,7 @@ class Metrics:
     def __exit__(self, *_: object) -> None:
         self._server.close()
 
-    def watch(self, health: Callable[[], Mapping[str, Any]]) -> None:
+    def watch(self, health: Callable[[], Health]) -> None:
         """Serve the health that this function returns."""
         self._health = health
 
@@ -127,18 +128,18 @@ class Metrics:
             if name in counters:
                 yield core.CounterMetricFamily(metric, about, counters[name])
         decisions = core.CounterMetricFamily("edge_decisions", "Decisions on visits.", labels=["outcome"])
-        for outcome in ("granted", "denied"):
-            decisions.add_metric([outcome], counters[outcome])
+        for count in (Count.GRANTED, Count.DENIED):
+            decisions.add_metric([str(count)], counters[count])
         yield decisions
-        if "met" in counters:
+        if Count.CHALLENGES_MET in counters:
             challenges = core.CounterMetricFamily("edge_challenges", "Challenges to visitors.", labels=["outcome"])
-            for outcome in ("met", "not met"):
-                challenges.add_metric([outcome], counters[outcome])
+            challenges.add_metric(["met"], counters[Count.CHALLENGES_MET])
+            challenges.add_metric(["not met"], counters[Count.CHALLENGES_NOT_MET])
             yield challenges
         losses = core.CounterMetricFamily(
             "edge_sink_losses", "Events that did not reach the receiver.", labels=["sink", "how"]
         )
-        for sink, numbers in health.get("sinks", {}).items():
+        for sink, numbers in health["sinks"].items():
             for how, number in numbers.items():
                 losses.add_metric([sink, how], number)
         yield losses

@@ -18,8 +18,10 @@ from typing import Any
 import cv2
 import numpy as np
 
-from edge.events.event import SCHEMA, Event
-from edge.monitor.annotate import View
+from edge.events.event import EVENT_SCHEMA, Event
+from edge.events.sink import SinkHealth
+from edge.events.view import View
+from edge.monitor.annotate import draw
 from edge.monitor.http_server import Handler, Server
 from edge.text import strict_json
 
@@ -69,6 +71,10 @@ class Preview:
     def url(self) -> str:
         return self._server.url
 
+    def watch(self, health: Callable[[], Mapping[str, Any]]) -> None:
+        """Serve the health that this function returns."""
+        self._health = health
+
     def start(self) -> Preview:
         self._server.start()
         return self
@@ -84,7 +90,7 @@ class Preview:
     def __exit__(self, *reason: object) -> None:
         self.close()
 
-    def publish(self, view: View) -> None:
+    def show(self, view: View) -> None:
         """Show a view. Takes microseconds, however many clients watch."""
         now = time.monotonic()
         if self._frames:
@@ -93,22 +99,25 @@ class Preview:
         self._view, self._published = view, now
         self._frames += 1
 
-    def __call__(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         self._events = (event, *self._events[: EVENTS - 1])  # a new tuple: readers need no lock
 
     def page(self, path: str) -> tuple[bytes, str] | None:
         """Return body and content type of a path that is not an image."""
         if path == "/events.json":
             events = ",".join(event.to_json() for event in self._events)
-            return f'{{"schema": {SCHEMA}, "events": [{events}]}}'.encode(), "application/json"
+            return f'{{"schema": {EVENT_SCHEMA}, "events": [{events}]}}'.encode(), "application/json"
         if path == "/health.json":
-            return strict_json(self.health()).encode(), "application/json"
+            return strict_json(self.status()).encode(), "application/json"
         return self._page.get(path)
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> SinkHealth:
+        return SinkHealth()
+
+    def status(self) -> dict[str, Any]:
         age = time.monotonic() - self._published if self._frames else None
         known = {
-            "schema": SCHEMA,
+            "schema": EVENT_SCHEMA,
             "camera_up": age is not None and age < STALE_SECONDS,
             "camera": "",
             "error": "",
@@ -131,7 +140,7 @@ class Preview:
         with self._encoding:
             view = self._view
             if view is not None and view is not self._encoded[0]:
-                image = view.drawn()
+                image = draw(view)
                 if image.shape[1] > WIDTH:
                     size = (WIDTH, max(1, round(image.shape[0] * WIDTH / image.shape[1])))
                     image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)

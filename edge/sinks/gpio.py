@@ -1,23 +1,17 @@
-"""A relay on a pin of the device: on for a while after each grant, off at all other times. Needs the package gpiozero."""
+"""A relay on a pin of the device: on for some seconds after each grant, off at all other times. Needs gpiozero."""
 
 from __future__ import annotations
 
-import logging
 import math
-import queue
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 from edge.errors import ParameterError, SinkError
 from edge.events.event import Event
-
-WAITING = 8
-AGAIN_SECONDS = 0.5  # until a relay that could not be switched off is told again
-
-log = logging.getLogger(__name__)
+from edge.events.sink import SinkHealth
+from edge.events.worker import DeliveryError, Worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +21,9 @@ class GpioSettings:
     pin: int
     """Its BCM number: 17 is GPIO17."""
     seconds: float = 3.0
-    """How long the relay is on after a grant. Another grant meanwhile extends it."""
+    """How long the relay is on after a grant. Another grant extends the time."""
     active_high: bool = True
-    """Whether the relay is on when the pin is high. Many relay boards are the other way round."""
+    """Whether the relay is on when the pin is high. Many relay boards need false."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.pin <= 63:
@@ -38,8 +32,16 @@ class GpioSettings:
             raise ParameterError(f"seconds must be between 0.05 and 60, not {self.seconds:g}")
 
 
+class OutputDevice(Protocol):
+    """The part of gpiozero.OutputDevice that a relay needs."""
+
+    def on(self) -> None: ...
+    def off(self) -> None: ...
+    def close(self) -> None: ...
+
+
 def open_sink(settings: GpioSettings) -> Relay:
-    """The relay, off."""
+    """Return the relay, switched off."""
     try:
         import gpiozero
     except ImportError:
@@ -49,64 +51,53 @@ def open_sink(settings: GpioSettings) -> Relay:
     except (gpiozero.GPIOZeroError, OSError, RuntimeError) as error:
         raise SinkError(
             f"GPIO {settings.pin} cannot be used ({type(error).__name__}).",
-            "Check that this is a Raspberry Pi, that the user is in the group gpio, and that nobody else has the pin.",
+            "Check that this is a Raspberry Pi, that the user is in the group gpio, and that no other program uses the pin.",
         ) from None
     return Relay(device, settings.seconds)
 
 
 class Relay:
-    """On for `seconds` after each grant. A thread of its own moves it: a pin that hangs delays nobody."""
+    """A relay that is on for `seconds` after each grant. A pin that hangs delays no frame."""
 
-    def __init__(self, device: Any, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.delivered = self.failed = self.dropped = 0
+    def __init__(
+        self, device: OutputDevice, seconds: float, *, capacity: int = 8, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._device, self._seconds, self._clock = device, seconds, clock
-        self._asked: queue.SimpleQueue[float | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="relay", daemon=True)
-        self._thread.start()
+        self._is_on, self._until = False, -math.inf
+        self._worker = Worker(
+            self._switch_on, name="the relay", capacity=capacity, idle=self._switch_off_in_time, finish=self._end
+        )
 
-    def __call__(self, event: Event) -> None:
-        if not event.grants:
-            return
-        if self._asked.qsize() < WAITING:
-            self._asked.put(self._clock())
-        else:
-            self.dropped += 1
-            log.warning("the relay does not follow: a grant was dropped, %d so far", self.dropped)
+    def handle(self, event: Event) -> None:
+        if event.grants:
+            self._worker.handle(self._clock())
 
-    def close(self, seconds: float = 2.0) -> None:
-        """Off, at once, and the pin is let go."""
-        self._asked.put(None)
-        self._thread.join(seconds)
-        if self._thread.is_alive():
-            log.warning("the relay does not answer: it may still be on")
+    def close(self) -> None:
+        """Switch the relay off and release the pin."""
+        self._worker.close()
 
-    def _work(self) -> None:
-        until = -math.inf
-        on = False
-        while True:
-            left = until - self._clock()
-            if on and left <= 0:
-                on = not self._switch(self._device.off)
-            try:
-                asked = self._asked.get(timeout=left if left > 0 else AGAIN_SECONDS if on else None)
-            except queue.Empty:
-                continue
-            if asked is None:
-                break
-            until = asked + self._seconds  # later than what was asked before
-            if until <= self._clock():  # it hung for so long that somebody else may stand there
-                self.failed += 1
-                continue
-            on = True  # before it is: what failed half-way is switched off too
-            self.delivered += self._switch(self._device.on)
-        self._switch(self._device.off)
-        self._switch(self._device.close)
+    def health(self) -> SinkHealth:
+        return self._worker.health()
 
-    def _switch(self, action: Callable[[], None]) -> bool:
+    def _switch_on(self, granted: float) -> None:
+        if granted + self._seconds <= self._clock():
+            raise DeliveryError("a grant waited too long: another person may stand at the door")
+        self._until = granted + self._seconds
+        self._is_on = True  # before the call: a relay that failed halfway is switched off too
+        self._device.on()
+
+    def _switch_off_in_time(self) -> float | None:
+        if not self._is_on:
+            return None
+        left = self._until - self._clock()
+        if left > 0:
+            return left
+        self._device.off()  # after an error the worker calls again
+        self._is_on = False
+        return None
+
+    def _end(self) -> None:
         try:
-            action()
-        except Exception:
-            self.failed += 1
-            log.exception("the relay does not obey")
-            return False
-        return True
+            self._device.off()
+        finally:
+            self._device.close()

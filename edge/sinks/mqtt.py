@@ -1,8 +1,7 @@
-"""Events to an MQTT 5 broker, and to Home Assistant by way of it. The package paho-mqtt is loaded when a sink is opened.
+"""Events to an MQTT 5 broker, and through it to Home Assistant. The package paho-mqtt is loaded when a sink is opened.
 
-`lclrr-edge/<terminal>/event` has every event as JSON (QoS 1, never retained: a grant must not be read again by whoever comes
-later); `.../state` is online or offline and `.../camera` is ON or OFF (both retained). docs/guide/sinks.md says what a receiver of
-grants has to check.
+`lclrr-edge/<terminal>/event` carries every event as JSON (QoS 1, never retained: late subscribers must not see a grant);
+`.../state` is online or offline and `.../camera` is ON or OFF (both retained). docs/guide/sinks.md: what receivers must check.
 """
 
 from __future__ import annotations
@@ -15,16 +14,21 @@ import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge.credentials import read_secret
 from edge.errors import ParameterError, SinkError
 from edge.events.event import Event
-from edge.sinks import EXPIRED, message
-from edge.sinks.retry import Courier, Later, Refused
+from edge.sinks.message import EXPIRED, message
+from edge.sinks.retry import PermanentError, RetrySink, TemporaryError
 from edge.text import strict_json
 
-ANSWER_SECONDS = 5.0  # for the broker, to accept a connection or acknowledge a message
+if TYPE_CHECKING:
+    from paho.mqtt.reasoncodes import ReasonCode
+
+REPLY_SECONDS = 5.0  # for the broker, to accept a connection or acknowledge a message
+CHECK_SECONDS = 1.0  # between two looks at the connection
+PAUSE_SECONDS = 5.0  # longest pause between two attempts: a grant expires meanwhile
 ROOT = "lclrr-edge"
 ONLINE, OFFLINE = "online", "offline"
 
@@ -36,33 +40,33 @@ class MqttSettings:
     """Events to an MQTT 5 broker."""
 
     host: str
-    """The broker's name or address; with TLS, as its certificate has it."""
+    """The broker's name or address; with TLS, the one in its certificate."""
     port: int = 8883
     """Usually 8883 with TLS and 1883 without."""
     terminal: str | None = None
-    """This terminal's name in topics, unlike any other's at the broker (not set: the device's host name)."""
+    """This terminal's name in topics, unique at the broker (not set: the device's host name)."""
     user: str | None = None
-    """To log in with."""
+    """User name for the login."""
     password_file: Path | None = None
-    """A file that holds the password in its first line."""
+    """File with the password in its first line."""
     password_env: str | None = None
-    """A variable of the environment that holds it."""
+    """Environment variable with the password."""
     tls: bool = True
-    """Without it, anyone on the way can read events and send grants."""
+    """Encrypt. Without it, others on the network can read events and send grants."""
     ca_file: Path | None = None
-    """Whose certificates to believe, PEM (not set: those that the system believes)."""
+    """Certificates to trust, PEM (not set: those of the system)."""
     cert_file: Path | None = None
-    """The terminal's own certificate, PEM, if the broker asks for one."""
+    """The terminal's own certificate, PEM, if the broker requires one."""
     key_file: Path | None = None
     """The key of that certificate, PEM."""
     names: bool = False
-    """Whether events say who it was."""
+    """Include the person's label in events."""
     discovery: str | None = "homeassistant"
-    """Home Assistant's discovery prefix; empty for none."""
+    """Home Assistant's discovery prefix; empty: no discovery."""
     grant_seconds: float = 5.0
-    """How long after the decision a grant may open anything. One that could not be sent by then is told as expired."""
+    """How long a grant is valid after the decision. If it is sent later, its outcome is `expired`."""
     waiting: int = 100
-    """Events kept for a broker that is away."""
+    """Events kept while the broker is offline."""
 
     def __post_init__(self) -> None:
         if not self.host or not 1 <= self.port <= 65535:
@@ -76,7 +80,7 @@ class MqttSettings:
         if self.user is None and (self.password_file is not None or self.password_env is not None):
             raise ParameterError("a password needs a user")
         if (self.cert_file is None) != (self.key_file is None):
-            raise ParameterError("cert_file and key_file need each other")
+            raise ParameterError("cert_file and key_file must be set together")
         if not self.tls and (self.ca_file is not None or self.cert_file is not None):
             raise ParameterError("ca_file and cert_file need tls = true")
         if not 0 < self.grant_seconds <= 60:
@@ -86,98 +90,94 @@ class MqttSettings:
 
     @property
     def topic(self) -> str:
-        """What all topics of this terminal begin with."""
+        """The beginning of all topics of this terminal."""
         return f"{ROOT}/{self.terminal or re.sub('[^A-Za-z0-9_-]', '-', socket.gethostname()) or 'terminal'}"
 
 
-def open_sink(settings: MqttSettings) -> Mqtt:
-    """A sink that connects in the background: a broker that is away is no reason not to start, a wrong file is."""
-    return Mqtt(settings)
+def open_sink(settings: MqttSettings) -> RetrySink:
+    """Return a sink that connects in the background. A wrong file is an error now; a broker that is offline is not."""
+    return RetrySink(MqttReceiver(settings), capacity=settings.waiting, pause_seconds=PAUSE_SECONDS)
 
 
-class Mqtt(Courier):
-    """Each event is published until the broker has acknowledged it: at least once, in order, also past its restart.
+class MqttReceiver:
+    """An MQTT broker. Each event is published at least once, in order, also after a restart of the broker.
 
-    Nothing but the courier's queue outlives a connection, so a grant is never sent again as it was: each attempt looks at the
-    clock anew.
+    Nothing outlives a connection except the sink's queue, so no grant is repeated unchanged: each attempt reads the clock.
     """
 
-    def __init__(self, settings: MqttSettings, **courier: Any) -> None:
+    name = "the MQTT broker"
+
+    def __init__(self, settings: MqttSettings) -> None:
         try:
             import paho.mqtt.client  # noqa: F401
         except ImportError:
             raise SinkError("MQTT needs the package paho-mqtt.", "Install lclrr-edge[mqtt].") from None
         self._settings = settings
         self._password, self._tls = credentials(settings)
-        self._line: _Line | None = None
+        self._connection: _Connection | None = None
         self._camera = "ON"
         if settings.user is not None and not settings.tls:
-            log.warning("the password for %s is sent for all on the way to read: tls is off", settings.host)
-        super().__init__(
-            "the MQTT broker",
-            self._publish,
-            waiting=settings.waiting,
-            tend=self._connect,
-            hang_up=self._leave,
-            **{"pause_seconds": 5.0} | courier,  # short: a grant that waits out a pause is no grant any more
-        )
+            log.warning("the MQTT password for %s is sent without encryption: tls is off", settings.host)
 
     @property
     def connected(self) -> bool:
-        line = self._line
-        return line is not None and line.up
+        connection = self._connection
+        return connection is not None and connection.is_up
 
-    def _publish(self, event: Event, age_seconds: float) -> None:
-        line, topic = self._connect(), self._settings.topic
+    def send(self, event: Event, age_seconds: float) -> None:
+        connection, topic, settings = self._connect(), self._settings.topic, self._settings
         if event.kind in ("start", "camera"):
             self._camera = "OFF" if event.outcome == "lost" else "ON"
-            line.publish(f"{topic}/camera", self._camera, retain=True)
-        settings = self._settings
-        facts = message(event, age_seconds=age_seconds, grant_seconds=settings.grant_seconds, names=settings.names)
-        # The broker itself forgets a grant that a sleeping subscriber did not fetch in time.
-        seconds = None if facts["nonce"] is None else max(1, math.ceil(settings.grant_seconds - age_seconds))
-        line.publish(f"{topic}/event", strict_json(facts), expires_seconds=seconds)
+            connection.publish(f"{topic}/camera", self._camera, retain=True)
+        fields = message(event, age_seconds=age_seconds, grant_seconds=settings.grant_seconds, names=settings.names)
+        # The broker deletes a grant that a sleeping subscriber did not fetch in time.
+        seconds = None if fields["nonce"] is None else max(1, math.ceil(settings.grant_seconds - age_seconds))
+        connection.publish(f"{topic}/event", strict_json(fields), expires_seconds=seconds)
 
-    def _connect(self) -> _Line:
-        """The connection, or a new one on which it was told who is here."""
-        if self._line is not None:
-            if self._line.up:
-                return self._line
-            self._line.close()
-            self._line = None
-        line = _Line(self._settings, self._password, self._tls)
-        try:
-            for topic, facts in discovery(self._settings).items():
-                line.publish(topic, strict_json(facts), retain=True)
-            line.publish(f"{self._settings.topic}/camera", self._camera, retain=True)
-            line.publish(f"{self._settings.topic}/state", ONLINE, retain=True)
-        except Refused as problem:  # for example, no right to write there: events may have better luck
-            log.warning("the MQTT broker was not told who is here: %s", problem)
-        except Later:
-            line.close()
-            raise
-        self._line = line
-        return line
+    def maintain(self) -> float:
+        self._connect()
+        return CHECK_SECONDS
 
-    def _leave(self) -> None:
-        if self._line is not None:
+    def disconnect(self) -> None:
+        if self._connection is not None:
             try:
-                if self._line.up:
-                    self._line.publish(f"{self._settings.topic}/state", OFFLINE, retain=True)
-            except (Later, Refused):
-                log.debug("the broker will tell that the terminal is offline")
-            self._line.close()
+                if self._connection.is_up:
+                    self._connection.publish(f"{self._settings.topic}/state", OFFLINE, retain=True)
+            except (TemporaryError, PermanentError):
+                log.debug("the broker publishes the offline state by itself")
+            self._connection.close()
+
+    def _connect(self) -> _Connection:
+        """Return the connection, or a new one on which this terminal is announced."""
+        if self._connection is not None:
+            if self._connection.is_up:
+                return self._connection
+            self._connection.close()
+            self._connection = None
+        connection = _Connection(self._settings, self._password, self._tls)
+        try:
+            for topic, fields in discovery(self._settings).items():
+                connection.publish(topic, strict_json(fields), retain=True)
+            connection.publish(f"{self._settings.topic}/camera", self._camera, retain=True)
+            connection.publish(f"{self._settings.topic}/state", ONLINE, retain=True)
+        except PermanentError as problem:  # for example no right to write there: events may still pass
+            log.warning("the terminal was not announced to the MQTT broker: %s", problem)
+        except TemporaryError:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
 
 
-class _Line:
-    """One connection to a broker. It is up when it is made, and once it is down it stays so."""
+class _Connection:
+    """One connection to a broker. It is up when it is made; once it is down it stays down."""
 
     def __init__(self, settings: MqttSettings, password: str | None, tls: ssl.SSLContext | None) -> None:
         from paho.mqtt import client as paho
 
-        # Held by the callbacks, which must not hold the line: a circle would keep the client's sockets open after close().
-        answers: queue.SimpleQueue[tuple[int | None, str]] = queue.SimpleQueue()
-        self._answers = answers
+        # The callbacks hold this queue and not `self`: a reference cycle would keep the client's sockets open after close().
+        replies: queue.SimpleQueue[tuple[int | None, str]] = queue.SimpleQueue()
+        self._replies = replies
         terminal = settings.topic.rpartition("/")[2]
         client = self._client = paho.Client(
             paho.CallbackAPIVersion.VERSION2,
@@ -185,35 +185,34 @@ class _Line:
             protocol=paho.MQTTv5,
             reconnect_on_failure=False,
         )
-        client.connect_timeout = ANSWER_SECONDS
+        client.connect_timeout = REPLY_SECONDS
         client.username_pw_set(settings.user, password)
         client.will_set(f"{settings.topic}/state", OFFLINE, qos=1, retain=True)
         if tls is not None:
             client.tls_set_context(tls)
-        # An answer is for a message (its number), for the connection (0), or says that there is none any more (None).
-        client.on_connect = lambda c, u, flags, code, properties: answers.put((0, _problem(code)))
-        client.on_publish = lambda c, u, number, code, properties: answers.put((number, _problem(code)))
-        client.on_disconnect = lambda c, u, flags, code, properties: answers.put((None, str(code)))
+        # A reply belongs to a message (its number) or to the connection (0), or reports its loss (None).
+        client.on_connect = lambda c, u, flags, code, properties: replies.put((0, _problem(code)))
+        client.on_publish = lambda c, u, number, code, properties: replies.put((number, _problem(code)))
+        client.on_disconnect = lambda c, u, flags, code, properties: replies.put((None, str(code)))
         try:
             client.connect(settings.host, settings.port, keepalive=15)
-        except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
-            raise Later(f"no connection ({getattr(error, 'strerror', None) or type(error).__name__})") from None
+        except (OSError, ValueError) as error:  # ValueError: an impossible host name
+            raise TemporaryError(f"no connection ({getattr(error, 'strerror', None) or type(error).__name__})") from None
         client.loop_start()
         try:
-            problem = self._answer(0)
-        except Later:
+            problem = self._reply(0)
+            if problem:
+                raise TemporaryError(f"the connection was rejected ({problem})")
+        except TemporaryError:
             self.close()
             raise
-        if problem:
-            self.close()
-            raise Later(f"the connection was refused ({problem})")
 
     @property
-    def up(self) -> bool:
+    def is_up(self) -> bool:
         return self._client.is_connected()
 
     def publish(self, topic: str, payload: str, *, retain: bool = False, expires_seconds: int | None = None) -> None:
-        """Return when the broker has acknowledged it."""
+        """Publish, and return when the broker has acknowledged it."""
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
@@ -223,35 +222,35 @@ class _Line:
             properties.MessageExpiryInterval = expires_seconds
         sent = self._client.publish(topic, payload, qos=1, retain=retain, properties=properties)
         if sent.rc != 0:
-            raise Later("the connection was lost")
-        problem = self._answer(sent.mid)
+            raise TemporaryError("the connection was lost")
+        problem = self._reply(sent.mid)
         if problem:
-            raise Refused(f"the broker says: {problem}")
+            raise PermanentError(f"the broker rejected a message ({problem})")
 
     def close(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
 
-    def _answer(self, number: int) -> str:
-        """What the broker has against it; mostly nothing."""
+    def _reply(self, number: int) -> str:
+        """Wait for a reply and return the problem that it reports, or an empty text."""
         while True:
             try:
-                answered, problem = self._answers.get(timeout=ANSWER_SECONDS)
+                replied, problem = self._replies.get(timeout=REPLY_SECONDS)
             except queue.Empty:
-                self._client.disconnect()  # nobody knows what became of it: a new connection starts afresh
-                raise Later("the broker does not answer") from None
-            if answered is None:
-                raise Later(f"the connection was lost ({problem})")
-            if answered == number:
+                self._client.disconnect()  # the state of the message is unknown: begin with a new connection
+                raise TemporaryError("the broker does not reply") from None
+            if replied is None:
+                raise TemporaryError(f"the connection was lost ({problem})")
+            if replied == number:
                 return problem
 
 
-def _problem(code: Any) -> str:
+def _problem(code: ReasonCode) -> str:
     return str(code) if code.is_failure else ""
 
 
 def credentials(settings: MqttSettings) -> tuple[str | None, ssl.SSLContext | None]:
-    """The password and what certificates go by, from the files and variables that the settings name."""
+    """Read the password and the certificates that the settings name."""
     password = read_secret("MQTT password", settings.password_file, settings.password_env)
     if not settings.tls:
         return password, None
@@ -266,7 +265,7 @@ def credentials(settings: MqttSettings) -> tuple[str | None, ssl.SSLContext | No
 
 
 def discovery(settings: MqttSettings) -> dict[str, dict[str, Any]]:
-    """What Home Assistant is told, by topic: a sensor for the camera, and an event entity for decisions."""
+    """Return Home Assistant's configuration by topic: a sensor for the camera and an event entity for decisions."""
     if not settings.discovery:
         return {}
     topic = settings.topic

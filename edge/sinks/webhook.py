@@ -1,6 +1,6 @@
-"""Events to a web server: POST with a signature, offered again until it is taken.
+"""Events to a web server: a signed POST, repeated until the server accepts it.
 
-A receiver checks the signature with the shared secret, and answers 2xx once it has kept the event. See docs/guide/sinks.md.
+A receiver checks the signature with the shared secret, and answers 2xx when it has stored the event. See docs/guide/sinks.md.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from edge.credentials import read_secret
 from edge.errors import ParameterError, SinkError
 from edge.events.event import Event
-from edge.sinks import message
-from edge.sinks.retry import Courier, Later, Refused
+from edge.sinks.message import message
+from edge.sinks.retry import PermanentError, RetrySink, TemporaryError
 from edge.text import strict_json
 
-AGAIN = {408, 425, 429}  # of the 4xx, those that speak of now and not of the event
+TEMPORARY_4XX = {408, 425, 429}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,30 +32,30 @@ class WebhookSettings:
     """Events to a web server, signed."""
 
     url: str
-    """Where to, https://...; plain http is for the device itself."""
+    """Address, https://...; plain http only for the device itself."""
     secret_file: Path | None = None
-    """A file that holds the shared secret in its first line, 16 characters or more."""
+    """File with the shared secret in its first line, 16 characters or more."""
     secret_env: str | None = None
-    """A variable of the environment that holds it."""
+    """Environment variable with the shared secret."""
     allow_http: bool = False
-    """Send over plain http to other machines too, for all on the way to read."""
+    """Allow plain http to other machines: others on the network can read the events."""
     ca_file: Path | None = None
-    """Whose certificates to believe, PEM (not set: those that the system believes)."""
+    """Certificates to trust, PEM (not set: those of the system)."""
     names: bool = False
-    """Whether events say who it was."""
+    """Include the person's label in events."""
     timeout_seconds: float = 5.0
-    """How long the server may take to answer."""
+    """Timeout for the server's answer."""
     grant_seconds: float = 5.0
-    """How long after the decision a grant may open anything. One that could not be sent by then is told as expired."""
+    """How long a grant is valid after the decision. If it is sent later, its outcome is `expired`."""
     keep_seconds: float = 3600.0
-    """How long an event is offered to a server that is away."""
+    """How long an event is repeated while the server is offline."""
     waiting: int = 100
-    """Events kept for a server that is away."""
+    """Events kept while the server is offline."""
 
     def __post_init__(self) -> None:
         parts = _parts(self.url)
-        if parts.scheme == "http" and not self.allow_http and not _is_here(parts.hostname or ""):
-            raise ParameterError("url must begin with https://, or allow_http be true")
+        if parts.scheme == "http" and not self.allow_http and not _is_loopback(parts.hostname or ""):
+            raise ParameterError("url must begin with https://, or allow_http must be true")
         if (self.secret_file is None) == (self.secret_env is None):
             raise ParameterError("one of secret_file and secret_env must be set")
         if not 0 < self.timeout_seconds <= 60 or not 0 < self.grant_seconds <= 60:
@@ -67,28 +66,22 @@ class WebhookSettings:
             raise ParameterError(f"waiting must be between 1 and 100000, not {self.waiting}")
 
 
-def open_sink(settings: WebhookSettings) -> Webhook:
-    return Webhook(settings)
+def open_sink(settings: WebhookSettings) -> RetrySink:
+    return RetrySink(WebhookReceiver(settings), capacity=settings.waiting, keep_seconds=settings.keep_seconds)
 
 
-class Webhook(Courier):
-    """Each event is posted until the server says 2xx, or that it never will. Redirections are not followed."""
+class WebhookReceiver:
+    """A web server that gets each event as a POST. Redirections are not followed."""
 
-    def __init__(self, settings: WebhookSettings, *, utc: Callable[[], float] = time.time, **courier: Any) -> None:
+    def __init__(self, settings: WebhookSettings, *, utc: Callable[[], float] = time.time) -> None:
         self._settings, self._url, self._utc = settings, _parts(settings.url), utc
         self._secret, self._tls = credentials(settings)
-        super().__init__(
-            f"the webhook at {self._url.hostname}",  # no more of it: a path may hold a token
-            self._post,
-            waiting=settings.waiting,
-            keep_seconds=settings.keep_seconds,
-            **courier,
-        )
+        self.name = f"the webhook at {self._url.hostname}"  # not the whole address: a path may contain a token
 
-    def _post(self, event: Event, age_seconds: float) -> None:
+    def send(self, event: Event, age_seconds: float) -> None:
         settings = self._settings
-        facts = message(event, age_seconds=age_seconds, grant_seconds=settings.grant_seconds, names=settings.names)
-        body = strict_json(facts).encode()
+        fields = message(event, age_seconds=age_seconds, grant_seconds=settings.grant_seconds, names=settings.names)
+        body = strict_json(fields).encode()
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "lclrr-edge",
@@ -101,11 +94,17 @@ class Webhook(Courier):
                 connection.request("POST", path, body, headers)
                 status = connection.getresponse().status
         except (OSError, http.client.HTTPException) as error:
-            raise Later(getattr(error, "strerror", None) or type(error).__name__) from None
-        if status in AGAIN or status >= 500:
-            raise Later(f"the server answered {status}")
+            raise TemporaryError(getattr(error, "strerror", None) or type(error).__name__) from None
+        if status in TEMPORARY_4XX or status >= 500:
+            raise TemporaryError(f"the server answered {status}")
         if not 200 <= status < 300:
-            raise Refused(f"the server answered {status}")
+            raise PermanentError(f"the server answered {status}")
+
+    def maintain(self) -> None:
+        """Do nothing: each event has a connection of its own."""
+
+    def disconnect(self) -> None:
+        """Do nothing: no connection stays open."""
 
     def _connection(self) -> http.client.HTTPConnection:
         host, port, seconds = self._url.hostname or "", self._url.port, self._settings.timeout_seconds
@@ -115,7 +114,7 @@ class Webhook(Courier):
 
 
 def signature(secret: bytes, unix_seconds: int, body: bytes) -> str:
-    """The header: when it was signed, and the HMAC-SHA256 of that and the body."""
+    """Return the signature header: the time, and the HMAC-SHA256 of time and body."""
     digest = hmac.new(secret, f"{unix_seconds}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={unix_seconds},v1={digest}"
 
@@ -123,18 +122,18 @@ def signature(secret: bytes, unix_seconds: int, body: bytes) -> str:
 def _parts(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        sensible = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-        sensible = sensible and url.isascii() and url.isprintable() and " " not in url
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        valid = valid and url.isascii() and url.isprintable() and " " not in url
     except ValueError:
-        sensible = False
-    if not sensible:
+        valid = False
+    if not valid:
         raise ParameterError("url must be an address such as https://example.org/door")
     if parts.username is not None or parts.password is not None:
-        raise ParameterError("url must not hold a user or password: the signature says who sends")
+        raise ParameterError("url must not contain a user or password: the signature authenticates the sender")
     return parts
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -142,10 +141,10 @@ def _is_here(host: str) -> bool:
 
 
 def credentials(settings: WebhookSettings) -> tuple[bytes, ssl.SSLContext | None]:
-    """The shared secret and what certificates go by, from the files and variables that the settings name."""
+    """Read the shared secret and the certificates that the settings name."""
     secret = read_secret("webhook's secret", settings.secret_file, settings.secret_env) or ""
     if len(secret) < 16:
-        raise SinkError("The webhook's secret is shorter than 16 characters.", "Make one: openssl rand -hex 32")
+        raise SinkError("The webhook's secret is shorter than 16 characters.", "Create one: openssl rand -hex 32")
     if _parts(settings.url).scheme != "https":
         return secret.encode(), None
     try:

@@ -1,42 +1,40 @@
-"""From settings to a terminal that is ready to run, and to all whom it tells and shows what it sees."""
+"""Build a terminal from its settings: kit, camera, door list, sinks and viewers."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 from edge import paths
-from edge.audit import gate as audited
-from edge.audit.gate import Audited
+from edge.audit.gate import AuditGate, open_gate
 from edge.camera.open import open_camera
 from edge.decision.doorlist import DoorList
 from edge.errors import KitError
-from edge.events.event import Background, Command, ForPeople, JsonLines, Sink
+from edge.events.health import Count, Health
+from edge.events.sink import Sink
+from edge.events.view import Viewer
 from edge.files import read_bytes
 from edge.kit import format as kits
 from edge.kit import selftest
 from edge.kit.format import Kit
 from edge.kit.store import Store
 from edge.kit.watch import KitWatch, ProbationRecognizer
-from edge.monitor.annotate import VideoWriterSink, View
 from edge.monitor.metrics import Metrics
 from edge.monitor.preview import Preview
+from edge.monitor.video import VideoWriter
 from edge.settings import Settings, read_door_list
 from edge.sinks import gpio, mqtt, webhook
-from edge.stages import untimed
+from edge.sinks.command import CommandSink
+from edge.sinks.stdout import json_sink, text_sink
+from edge.stages import StageTimer, untimed
 from edge.terminal.loop import Terminal
-from edge.terminal.service import Systemd
+from edge.terminal.service import SystemdNotifier
 from edge.text import printable
 from edge.vision.recognize import Recognizer
-
-LAST_SECONDS = 1.0
-"""For a receiver that is away, slow or stuck at the end: a service has to end within 2 seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -45,144 +43,151 @@ log = logging.getLogger(__name__)
 def open_terminal(
     settings: Settings, kit: Path, *, annotate: Path | None = None, say: Callable[[str], None] = log.warning
 ) -> Iterator[Terminal]:
-    """The terminal, until the block is left: then all that it opened is closed. `say` is told what a person should know.
+    """Open all parts, yield the terminal, and close the parts at the end. `say` gets sentences for the user.
 
-    Whatever cannot work is an error now. `annotate` is a video file to write.
+    A part that cannot work is an error now. `annotate` is a video file to write.
     """
     door_list = None if settings.door.list is None else read_door_list(settings.door.list)
-    public_key = None if settings.kit.public_key is None else read_bytes(settings.kit.public_key)
-    systemd = Systemd()
+    systemd = SystemdNotifier()
     with ExitStack() as stack:
         metrics = None if settings.metrics.address is None else stack.enter_context(Metrics(settings.metrics.address))
         stage = untimed if metrics is None else metrics.stage
-        chosen, changes = settings.kit, None
-
-        def load(kit: Kit) -> ProbationRecognizer:
-            """Ready for frames: a kit that fails or finds no faces is refused now, before the camera is opened."""
-            if settings.liveness.challenge and kit.detector is None:
-                raise KitError(
-                    "The kit has no face detector of its own, and a challenge needs the landmarks that it gives.",
-                    "Build the kit with --detector yunet.",
-                )
-            recognizer = selftest.check_with_detector(
-                ProbationRecognizer(
-                    kit, threads=chosen.threads, min_face=chosen.min_face, limits=settings.quality, stage=stage
-                )
-            )
-            for warning in doubts(recognizer, door_list):
-                say(f"warning: {warning}")
-            return recognizer
-
-        store = paths.find_kit_store(chosen.store)
-        if store is None:
-            recognizer = load(kits.read(kit, public_key))
+        watch = None
+        loader = _KitLoader(settings, door_list, stage, say)
+        if (store_folder := paths.find_kit_store(settings.kit.store)) is None:
+            recognizer = loader(kits.read(kit, loader.public_key))
         else:
-            kept = Store(store, kit, load, public_key=public_key, series=chosen.series)
-            changes = stack.enter_context(KitWatch(kept, seconds=chosen.watch_seconds))
-            recognizer = changes.recognizer
-        address, camera = settings.camera.address, settings.camera
-        source = stack.enter_context(open_camera(address, stall_seconds=camera.stall_seconds, wait=camera.wait))
-        told: dict[str, Any] = {}
-        stack.callback(close_all, told)
-        for name, sink in open_sinks(settings):
-            told[name] = sink
-        sinks, viewers = list[Sink](told.values()), list[Callable[[View], None]]()
-        at_once, log_book = sinks, None
-        if settings.audit is not None:  # closed first, as it may have something for the others
-            log_book = audited.open_sink(settings.audit, sinks)
-            at_once = [log_book]
-            stack.callback(log_book.close)
-            if settings.audit.picture_key is not None:
-                viewers.append(log_book.publish)
-        at_once.insert(0, systemd)
+            store = Store(store_folder, kit, loader, public_key=loader.public_key, series=settings.kit.series)
+            watch = stack.enter_context(KitWatch(store, seconds=settings.kit.watch_seconds))
+            recognizer = watch.recognizer
+        camera = stack.enter_context(
+            open_camera(settings.camera.address, stall_seconds=settings.camera.stall_seconds, wait=settings.camera.wait)
+        )
+        sinks = open_sinks(settings)
+        stack.callback(close_all, sinks)
+        preview = None if settings.preview.address is None else stack.enter_context(Preview(settings.preview.address))
+        receivers: tuple[Sink, ...] = (*sinks.values(), *([] if preview is None else [preview]))
+        gate = None
+        if settings.audit is not None:  # closed before the sinks, because it may still deliver to them
+            gate = stack.enter_context(closing(open_gate(settings.audit, receivers)))
+        video = None
+        if annotate is not None:
+            fps = settings.camera.max_fps if camera.live else None
+            video = stack.enter_context(VideoWriter(annotate, fps, live=camera.live))
+        pictures = gate if settings.audit is not None and settings.audit.picture_key is not None else None
+        viewers: tuple[Viewer | None, ...] = (pictures, preview, video)
         terminal = Terminal(
             recognizer,
-            source,
+            camera,
             door_list=door_list,
             rules=settings.visits,
             liveness=settings.liveness,
-            sinks=at_once,
-            viewers=viewers,
-            max_fps=camera.max_fps,
-            on_frame=systemd.frame,
+            sinks=(systemd, *(receivers if gate is None else [gate])),
+            viewers=[viewer for viewer in viewers if viewer is not None],
+            max_fps=settings.camera.max_fps,
+            on_frame=systemd.frame_processed,
             stage=stage,
-            changes=(lambda: None) if changes is None else changes.next_change,
+            changes=(lambda: None) if watch is None else watch.next_change,
         )
-        health = partial(health_of, terminal, told, log_book)
+
+        def health() -> Health:
+            return whole_health(terminal, sinks, gate)
+
         if metrics is not None:
             metrics.watch(health)
             say(f"Metrics at {metrics.url}metrics")
-        if settings.preview.address is not None:
-            page = stack.enter_context(Preview(settings.preview.address, health))
-            sinks.append(page)
-            viewers.append(page.publish)
-            say(f"Preview at {page.url}")
-        if annotate is not None:
-            video = VideoWriterSink(annotate, camera.max_fps if source.live else None, live=source.live)
-            viewers.append(video)
-            stack.callback(video.close)
-        if not recognizer.kit.manifest.thresholds.provisional:  # of which there was a warning
+        if preview is not None:
+            preview.watch(health)
+            say(f"Preview at {preview.url}")
+        if not recognizer.kit.manifest.thresholds.provisional:  # else there was a warning
             say(recognizer.kit.manifest.thresholds.sentence)
         yield terminal
 
 
-def open_sinks(settings: Settings) -> Iterator[tuple[str, Any]]:
-    """Those that the settings ask for, in the order in which they are told, by name. Each has close()."""
+class _KitLoader:
+    """Makes a recognizer from a kit. A kit that fails its self-test or finds no faces is rejected before the camera opens."""
+
+    def __init__(self, settings: Settings, door_list: DoorList | None, stage: StageTimer, say: Callable[[str], None]) -> None:
+        self._settings, self._door_list, self._stage, self._say = settings, door_list, stage, say
+        self.public_key = None if settings.kit.public_key is None else read_bytes(settings.kit.public_key)
+
+    def __call__(self, kit: Kit) -> ProbationRecognizer:
+        chosen = self._settings.kit
+        if self._settings.liveness.challenge and kit.detector is None:
+            raise KitError(
+                "The kit has no face detector, and a challenge needs its landmarks.", "Build the kit with --detector yunet."
+            )
+        recognizer = selftest.check_with_detector(
+            ProbationRecognizer(
+                kit,
+                threads=chosen.threads,
+                min_face=chosen.min_face,
+                limits=self._settings.quality,
+                stage=self._stage,
+            )
+        )
+        for warning in kit_warnings(recognizer, self._door_list):
+            self._say(f"warning: {warning}")
+        return recognizer
+
+
+def open_sinks(settings: Settings) -> dict[str, Sink]:
+    """Open the sinks of the settings, by name, in the order of delivery. If one fails, the others are closed."""
     events = settings.events
-    if settings.gpio is not None:
-        yield "gpio", gpio.open_sink(settings.gpio)
-    if events.on_grant is not None:
-        yield "command", Command(events.on_grant, events.on_grant_seconds)
-    if settings.mqtt is not None:
-        yield "mqtt", mqtt.open_sink(settings.mqtt)
-    if settings.webhook is not None:
-        yield "webhook", webhook.open_sink(settings.webhook)
-    if sys.stdout is not None and (events.json_lines or (events.json_lines is None and not sys.stdout.isatty())):
-        yield "stdout", Background(JsonLines(sys.stdout))
-    if sys.stderr is not None and sys.stderr.isatty():
-        yield "stderr", Background(ForPeople(sys.stderr))
+    sinks: dict[str, Sink] = {}
+    try:
+        if settings.gpio is not None:
+            sinks["gpio"] = gpio.open_sink(settings.gpio)
+        if events.on_grant is not None:
+            sinks["command"] = CommandSink(events.on_grant, events.on_grant_seconds)
+        if settings.mqtt is not None:
+            sinks["mqtt"] = mqtt.open_sink(settings.mqtt)
+        if settings.webhook is not None:
+            sinks["webhook"] = webhook.open_sink(settings.webhook)
+        if sys.stdout is not None and (events.json_lines or (events.json_lines is None and not sys.stdout.isatty())):
+            sinks["stdout"] = json_sink(sys.stdout)
+        if sys.stderr is not None and sys.stderr.isatty():
+            sinks["stderr"] = text_sink(sys.stderr)
+    except BaseException:
+        close_all(sinks)
+        raise
+    return sinks
 
 
-def health_of(terminal: Terminal, told: Mapping[str, Any], log_book: Audited | None) -> dict[str, Any]:
-    """How the terminal and those whom it tells do, without names."""
+def whole_health(terminal: Terminal, sinks: Mapping[str, Sink], gate: AuditGate | None) -> Health:
+    """Return the health of the terminal with that of its sinks and audit log."""
     health = terminal.health()
-    health["sinks"] = {name: {"failed": sink.failed, "dropped": sink.dropped} for name, sink in told.items()}
-    if log_book is not None:
-        health["failing"] = ["the audit log"] * log_book.failing
-        health["counters"] |= {
-            "undelivered": health["counters"]["undelivered"] + log_book.undelivered,
-            "logged": log_book.written,
-            "not logged": log_book.failed + log_book.dropped,
-            "withheld": log_book.withheld,
-        }
+    for name, sink in sinks.items():
+        counts = sink.health()
+        health["sinks"][name] = {"failed": counts.failed, "dropped": counts.dropped}
+    if gate is not None:
+        counters = gate.counters()
+        counters[Count.UNDELIVERED] += health["counters"][Count.UNDELIVERED]
+        health["counters"] |= counters
+        health["failing"] = ["the audit log"] if gate.is_failing else []
     return health
 
 
-def close_all(told: Mapping[str, Any]) -> None:
-    """All at once: each may take its time to tell the last, and those times must not add up.
+def close_all(sinks: Mapping[str, Sink]) -> None:
+    """Close all sinks at the same time, so that their closing times do not add up."""
 
-    A command that still runs has all the time it was promised, lest it leave a door open.
-    """
-
-    def close(name: str, sink: Any) -> None:
+    def close(name: str, sink: Sink) -> None:
         try:
-            sink.close(*([] if isinstance(sink, Command) else [LAST_SECONDS]))
+            sink.close()
         except Exception:
-            log.exception("%s was not closed in order", name)
+            log.exception("the sink %s was not closed cleanly", name)
 
-    threads = [threading.Thread(target=close, args=item, name="closing", daemon=True) for item in told.items()]
+    threads = [threading.Thread(target=close, args=item, name="closing", daemon=True) for item in sinks.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
 
-def doubts(recognizer: Recognizer, door_list: DoorList | None) -> list[str]:
-    """What makes a door less safe than its owner may think."""
+def kit_warnings(recognizer: Recognizer, door_list: DoorList | None) -> Iterable[str]:
+    """Return what makes the door less safe than its owner may think."""
     manifest = recognizer.kit.manifest
-    found = []
     if manifest.thresholds.provisional:
-        found.append(f"{manifest.thresholds.sentence} Do not trust this kit with a door.")
+        yield f"{manifest.thresholds.sentence} Do not use this kit for a door."
     for name in [] if door_list is None else door_list.people_not_in(manifest.labels):
-        found.append(f"the door list names {printable(name)}, whom the kit does not know.")
-    return found
+        yield f"the door list names {printable(name)}, who is not in the kit."

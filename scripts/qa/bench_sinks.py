@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from edge.audit.gate import Audited
+from edge.audit.gate import AuditGate
 from edge.audit.log import AuditLog
 from edge.decision.door import Decision
-from edge.events.event import Event, event_from
+from edge.events.event import Event, decision_event
+from edge.events.sink import Sink
 from edge.sinks.gpio import Relay
 from edge.sinks.mqtt import MqttSettings
 from edge.sinks.mqtt import open_sink as open_mqtt
@@ -57,16 +58,16 @@ def grant() -> Event:
         captured=1.3,
         visit=1,
     )
-    return event_from(decision, now=1.4, utc=datetime.now(UTC), camera="front", kit_sha256="0" * 64)
+    return decision_event(decision, now=1.4, utc=datetime.now(UTC), camera="front", kit_sha256="0" * 64)
 
 
-def called(sink: Any) -> dict[str, Any]:
+def called(sink: Sink) -> dict[str, Any]:
     """Times of calls, in microseconds; the pauses between let the sink's own thread do its worst."""
     spent = []
     for _ in range(CALLS):
         event = grant()
         began = time.perf_counter()
-        sink(event)
+        sink.handle(event)
         spent.append(1e6 * (time.perf_counter() - began))
         time.sleep(GAP_SECONDS)
     began = time.perf_counter()
@@ -75,7 +76,7 @@ def called(sink: Any) -> dict[str, Any]:
         "median": round(float(np.median(spent)), 1),
         "p99": round(float(np.quantile(spent, 0.99)), 1),
         "longest": round(max(spent), 1),
-        "dropped": sink.dropped,
+        "dropped": sink.health().dropped,
         "close_seconds": round(time.perf_counter() - began, 2),
     }
 
@@ -85,7 +86,7 @@ def measure(folder: Path) -> dict[str, Any]:
     with socket.create_server(("127.0.0.1", 0)) as mute, socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # and never listens: connections are refused
         ports = {"refuses": unused.getsockname()[1], "is mute": mute.getsockname()[1]}
-        counterparts: dict[str, Callable[[], Any]] = {"relay, the pin hangs": lambda: Relay(StuckPin(), 3.0)}
+        counterparts: dict[str, Callable[[], Sink]] = {"relay, the pin hangs": lambda: Relay(StuckPin(), 3.0)}
         for how, port in ports.items():
             url = f"http://127.0.0.1:{port}/"
             counterparts[f"MQTT, the broker {how}"] = lambda port=port: open_mqtt(  # type: ignore[misc]
@@ -94,7 +95,7 @@ def measure(folder: Path) -> dict[str, Any]:
             counterparts[f"webhook, the server {how}"] = lambda url=url: open_webhook(  # type: ignore[misc]
                 WebhookSettings(url=url, secret_env=SECRET)
             )
-        counterparts["audit log"] = lambda: Audited(AuditLog(folder / "door.db"), [])
+        counterparts["audit log"] = lambda: AuditGate(AuditLog(folder / "door.db"), [])
         microseconds = {name: called(make()) for name, make in counterparts.items()}
     return {"microseconds_of_a_call": microseconds, "audit_log": logged(folder / "many.db")}
 

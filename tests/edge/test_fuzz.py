@@ -46,9 +46,9 @@ from edge.kit import format as kits
 from edge.kit import guard as onnx_guard
 from edge.kit.manifest import Manifest
 from edge.vision.recognize import Recognizer
-from tests.edge.events.test_event import NOON, told
 from tests.fakes.mjpeg_server import grey_jpeg, part
 from tests.fixtures import kits as doors
+from tests.fixtures.events import NOON, make_event
 
 pytestmark = pytest.mark.slow
 
@@ -375,7 +375,7 @@ def good_log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("audit") / "audit.db"
     with closing(AuditLog(path)) as log:
         for i in range(20):
-            log.append(told(label=f"person {i}"))
+            log.append(make_event(label=f"person {i}"))
         log.append_picture("a", b"box", NOON)
     return path.read_bytes()
 

@@ -1,4 +1,4 @@
-"""A real Mosquitto on loopback, with user, password and TLS, that can be stopped and started; and a subscriber."""
+"""A real Mosquitto on loopback with user, password and TLS; a subscriber; a connection that can be cut."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 
 from edge.sinks.mqtt import MqttSettings
+from tests.fixtures.waiting import until
 
 USER, PASSWORD = "terminal", "correct horse"
 
@@ -35,7 +35,7 @@ def program(name: str) -> str:
 
 
 def write_certificates(folder: Path) -> None:
-    """A CA (ca.pem), and what it signed: server.pem and client.pem, each with its .key."""
+    """Write a CA (ca.pem) and the certificates server.pem and client.pem that it signed, each with its .key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -67,7 +67,7 @@ def write_certificates(folder: Path) -> None:
 
 
 class Broker:
-    """Mosquitto; what it retains and holds for sleeping subscribers outlives a stop."""
+    """Mosquitto. Retained messages and those of sleeping subscribers survive a restart."""
 
     def __init__(self, folder: Path, *, client_certificates: bool = False) -> None:
         self.folder, self.port = folder, free_port()
@@ -85,7 +85,7 @@ class Broker:
             "persistence true\n"
             f"persistence_location {folder}/\n"
             "autosave_on_changes true\nautosave_interval 1\n"
-            f"user {getpass.getuser()}\n"  # run by root it would become another, who may not read the test's folder
+            f"user {getpass.getuser()}\n"  # as root it would switch to a user who cannot read the test's folder
         )
         (folder / "rights").write_text(f"user {USER}\ntopic readwrite #\n")
         self._process: subprocess.Popen[bytes] | None = None
@@ -122,7 +122,7 @@ class Broker:
 
 
 class Subscriber:
-    """Collects (topic, payload, retained), in order. With a `name`, the broker keeps what comes while it is away."""
+    """Collects (topic, payload, retained) in order. With a `name`, the broker keeps messages while it is offline."""
 
     def __init__(self, broker: Broker, *topics: str, name: str = "") -> None:
         from paho.mqtt import client as paho
@@ -139,7 +139,7 @@ class Subscriber:
         client.tls_set_context(context)
         client.reconnect_delay_set(1, 1)
         client.on_message = self._take
-        # Again at each connection: a broker that was killed may have forgotten who listens.
+        # At each connection: a killed broker may have lost the subscription.
         client.on_connect = lambda c, u, f, r, p: c.subscribe([(topic, 1) for topic in topics or ("#",)])
         client.on_subscribe = lambda *_: subscribed.put(None)
         properties = Properties(PacketTypes.CONNECT)
@@ -153,7 +153,7 @@ class Subscriber:
         self.heard.put((message.topic, message.payload.decode(), message.retain))
 
     def next(self, topic: str) -> str:
-        """The next payload there; what comes elsewhere meanwhile is passed over."""
+        """Return the next payload of this topic, and skip others."""
         while True:
             where, payload, _ = self.heard.get(timeout=30)
             if where == topic:
@@ -174,7 +174,7 @@ def listening(broker: Broker, *topics: str, name: str = "") -> Iterator[Subscrib
 
 
 class Wire:
-    """What lies between a terminal and a broker. While it is cut, bytes are swallowed and nobody is told."""
+    """A connection between a terminal and a broker. While it is cut, bytes disappear without an error."""
 
     def __init__(self, port: int) -> None:
         self.cut = False
@@ -198,7 +198,7 @@ class Wire:
         severed = False
         with suppress(OSError), one, other:
             while data := one.recv(65536):
-                severed = severed or self.cut  # a stream with a hole in it is of no use any more
+                severed = severed or self.cut  # a stream with a gap cannot be used again
                 if not severed:
                     other.sendall(data)
 
@@ -207,11 +207,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def until(holds: Any, seconds: float = 60.0) -> None:
-    """Wait for something that happens on another thread or in another process."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.005)

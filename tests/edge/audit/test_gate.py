@@ -15,39 +15,47 @@ import cv2
 import numpy as np
 import pytest
 
-from edge.audit import gate as audited
+from edge.audit import gate as gates
 from edge.audit.crypto import open_box, write_keys
-from edge.audit.gate import Audited, AuditSettings, open_sink
+from edge.audit.gate import AuditGate, AuditSettings, open_gate
 from edge.audit.log import AuditLog, Entry
 from edge.audit.report import unseal
 from edge.camera.base import Frame
 from edge.errors import AuditError, ParameterError, UsageError
-from edge.events import event as events
-from edge.events.event import Event, StreamClosed, notice
-from edge.monitor.annotate import View
-from tests.edge.events.test_event import NOON, Gate, told
-from tests.fakes.mqtt_broker import until
+from edge.events.event import Event, notice
+from edge.events.health import Count
+from edge.events.sink import OutputClosed, Sink
+from edge.events.view import View
+from tests.fakes.sinks import Barrier, CallbackSink, RecordingSink, fail
+from tests.fixtures.events import NOON, make_event
+from tests.fixtures.waiting import until
 
 DAY = timedelta(days=1)
 
 
-def test_what_is_old_goes_also_while_nobody_comes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "TEND_SECONDS", 0.01)
+def test_old_entries_are_deleted_without_new_events(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "PRUNE_CHECK_SECONDS", 0.01)
     now = [NOON]
-    sink = Audited(AuditLog(path), [], days=5, now=lambda: now[0], clock=lambda: now[0].timestamp())
-    sink(told(utc=NOON))
-    until(lambda: sink.written == 1)
+    sink = AuditGate(AuditLog(path), [], days=5, now=lambda: now[0], clock=lambda: now[0].timestamp())
+    sink.handle(make_event(utc=NOON))
+    until(lambda: sink.health().delivered == 1)
     now[0] += 6 * DAY
     with closing(AuditLog(path, read_only=True)) as log:
         until(lambda: [entry.facts["kind"] for entry in log.entries()] == ["pruned"])
-    sink.close(60)
+    sink.close()
 
 
-def chained(log: AuditLog, *sinks: Any, **other: Any) -> Audited:
-    return Audited(log, sinks, **other)
+def counts(sink: AuditGate) -> tuple[int, int, int]:
+    """Events that were logged, not logged, and withheld."""
+    counters = sink.counters()
+    return counters[Count.LOGGED], counters[Count.NOT_LOGGED], counters[Count.WITHHELD]
 
 
-def test_an_event_is_in_the_log_before_anybody_is_told(log: AuditLog, path: Path) -> None:
+def gated(log: AuditLog, *sinks: Sink, **other: Any) -> AuditGate:
+    return AuditGate(log, sinks, **other)
+
+
+def test_event_is_logged_before_sinks_get_it(log: AuditLog, path: Path) -> None:
     logged: list[int] = []
 
     def tell(event: Event) -> None:
@@ -55,31 +63,31 @@ def test_an_event_is_in_the_log_before_anybody_is_told(log: AuditLog, path: Path
             found = db.execute("SELECT count(*) FROM entries WHERE json_extract(json, '$.event_id') = ?", (event.event_id,))
             logged.append(found.fetchone()[0])
 
-    sink = chained(log, tell)
+    sink = gated(log, CallbackSink(tell))
     for _ in range(5):
-        sink(told())
-    sink.close(60)
+        sink.handle(make_event())
+    sink.close()
     assert logged == [1] * 5
-    assert (sink.written, sink.failed, sink.withheld, sink.dropped) == (5, 0, 0, 0)
+    assert counts(sink) == (5, 0, 0)
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_what_cannot_be_logged_opens_nothing_where_the_log_is_required(log: AuditLog, required: bool) -> None:
-    served: list[Event] = []
+def test_grant_that_cannot_be_logged_is_denied_if_the_log_is_required(log: AuditLog, required: bool) -> None:
+    served = RecordingSink()
     log._db.execute("DROP TABLE entries")
-    sink = chained(log, served.append, required=required)
-    grant, denial = told(), told(outcome="denied")
-    sink(grant)
-    sink(denial)
-    sink.close(60)
-    withheld = replace(grant, outcome="denied", reason="not logged")
+    sink = gated(log, served, required=required)
+    grant, denial = make_event(), make_event(outcome="denied")
+    sink.handle(grant)
+    sink.handle(denial)
+    sink.close()
+    withheld = replace(grant, outcome="denied", reason="audit log not written")
     assert served == [withheld if required else grant, denial]
-    assert (sink.written, sink.failed, sink.withheld) == (0, 2, int(required))
+    assert counts(sink) == (0, 2, int(required))
 
 
-def test_a_grant_that_the_disk_held_up_opens_nothing_and_the_log_says_so(log: AuditLog) -> None:
+def test_grant_delayed_by_the_disk_is_denied_and_logged_as_withheld(log: AuditLog) -> None:
     now = [0.0]
-    served: list[Event] = []
+    served = RecordingSink()
     append = log.append
 
     def slow(event: Event) -> Entry:
@@ -87,48 +95,49 @@ def test_a_grant_that_the_disk_held_up_opens_nothing_and_the_log_says_so(log: Au
         return append(event)
 
     log.append = slow  # type: ignore[method-assign]
-    sink = chained(log, served.append, clock=lambda: now[0])
-    grant = told()
-    sink(grant)
+    sink = gated(log, served, clock=lambda: now[0])
+    grant = make_event()
+    sink.handle(grant)
     until(lambda: len(served) == 1)
-    assert (served[0].outcome, served[0].reason) == ("denied", "logged too late")
+    assert (served[0].outcome, served[0].reason) == ("denied", "audit log too slow")
     facts = [entry.facts for entry in log.entries()]
     assert [(fact["kind"], fact.get("of")) for fact in facts] == [("decision", None), ("withheld", grant.event_id)]
-    sink.close(60)
+    sink.close()
 
 
-def test_a_grant_that_a_failing_disk_held_up_opens_nothing_even_where_no_log_is_required(log: AuditLog) -> None:
+def test_grant_delayed_by_a_failing_disk_is_denied_without_a_required_log(log: AuditLog) -> None:
     now = [0.0]
-    served: list[Event] = []
+    served = RecordingSink()
 
     def slow(event: Event) -> Entry:
         now[0] += 2.5
         raise AuditError("held by another program")
 
     log.append = slow  # type: ignore[method-assign]
-    sink = chained(log, served.append, required=False, clock=lambda: now[0])
-    sink(told())
-    sink.close(60)
+    sink = gated(log, served, required=False, clock=lambda: now[0])
+    sink.handle(make_event())
+    sink.close()
     assert [event.outcome for event in served] == ["denied"]
-    assert (sink.failed, sink.failing, sink.withheld) == (1, True, 1)
+    assert counts(sink) == (0, 1, 1)
+    assert sink.is_failing
 
 
-def test_a_grant_that_waited_behind_others_is_logged_as_denied(log: AuditLog) -> None:
-    now, gate = [0.0], Gate()
-    sink = chained(log, gate, clock=lambda: now[0])
-    sink(told())
+def test_grant_that_waited_in_the_queue_is_logged_as_denied(log: AuditLog) -> None:
+    now, gate = [0.0], Barrier()
+    sink = gated(log, CallbackSink(gate), clock=lambda: now[0])
+    sink.handle(make_event())
     assert gate.entered.wait(30)
-    sink(told())
+    sink.handle(make_event())
     now[0] = 2.1
     gate.opened.set()
     until(lambda: len(gate.seen) == 2)
     assert [event.outcome for event in gate.seen] == ["granted", "denied"]
     assert [entry.facts["outcome"] for entry in log.entries()] == ["granted", "denied"]
-    sink.close(60)
+    sink.close()
 
 
-def test_a_disk_that_hangs_delays_nobody(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audited, "WAITING", 20)
+def test_hanging_disk_never_blocks_handle(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "CAPACITY", 20)
     gate = threading.Event()
     entered = threading.Event()
     append = log.append
@@ -139,84 +148,92 @@ def test_a_disk_that_hangs_delays_nobody(log: AuditLog, monkeypatch: pytest.Monk
         return append(event)
 
     log.append = stuck  # type: ignore[method-assign]
-    served: list[Event] = []
-    sink = chained(log, served.append)
-    sink(told())
+    served = RecordingSink()
+    sink = gated(log, served)
+    sink.handle(make_event())
     assert entered.wait(30)
     for _ in range(30):
-        sink(told())  # would never return if it waited
-    assert (sink.dropped, served) == (10, [])
+        sink.handle(make_event())  # would block here
+    assert (sink.health().dropped, served) == (11, [])
     gate.set()
-    sink.close(60)
-    assert len(served) == 21  # what did not fit was neither logged nor told
+    sink.close()
+    assert len(served) == 20, "events that did not fit were neither logged nor delivered"
 
 
-def test_the_log_goes_on_when_nobody_reads_stdout_any_more(path: Path) -> None:
+def test_logging_continues_after_the_output_is_closed(path: Path) -> None:
     def closed(event: Event) -> None:
-        raise StreamClosed
+        raise OutputClosed
 
-    sink = open_sink(AuditSettings(path=path, days=0), [closed])
-    sink(told())
-    until(lambda: sink._reader_left)
-    with pytest.raises(StreamClosed):  # which ends the loop
-        sink(told())
-    with pytest.raises(StreamClosed):
-        sink(notice("stop", now=1, utc=NOON))
-    sink.close(60)
+    sink = open_gate(AuditSettings(path=path, days=0), [CallbackSink(closed)])
+    sink.handle(make_event())
+    until(lambda: sink._output_closed)
+    with pytest.raises(OutputClosed):  # which ends the loop
+        sink.handle(make_event())
+    with pytest.raises(OutputClosed):
+        sink.handle(notice("stop", now=1, utc=NOON))
+    sink.close()
     with closing(AuditLog(path, read_only=True)) as log:
         assert [entry.facts["kind"] for entry in log.entries()] == ["decision", "decision", "stop"]
 
 
-def test_a_sink_that_fails_is_counted_and_the_next_is_told(log: AuditLog) -> None:
-    served: list[Event] = []
-
-    def broken(event: Event) -> None:
-        raise RuntimeError("not today")
-
-    sink = chained(log, broken, served.append)
-    sink(told())
-    sink.close(60)
-    assert (sink.undelivered, len(served)) == (1, 1)
+def test_failing_sink_is_counted_and_the_next_is_served(log: AuditLog) -> None:
+    served = RecordingSink()
+    sink = gated(log, CallbackSink(fail), served)
+    sink.handle(make_event())
+    sink.close()
+    assert (sink.counters()[Count.UNDELIVERED], len(served)) == (1, 1)
 
 
-def settled(sink: Audited) -> None:
-    """Wait until all that it was given so far is done."""
-    done = threading.Event()
-    sink._background(done.set)
-    assert done.wait(30)
+class IdleCountingGate(AuditGate):
+    """Counts how often it looked for old entries."""
+
+    idle_calls = 0
+
+    def _prune(self) -> float:
+        try:
+            return super()._prune()
+        finally:
+            self.idle_calls += 1
 
 
-def test_old_entries_go_once_a_day(path: Path) -> None:
+def wait_until_idle(sink: IdleCountingGate) -> None:
+    """Wait until all events are handled and old entries are deleted."""
+    calls: list[int] = []
+    sink._worker.handle(lambda: calls.append(sink.idle_calls))
+    until(lambda: calls and sink.idle_calls > calls[0])
+
+
+def test_old_entries_are_deleted_once_a_day(path: Path) -> None:
     now = [NOON]
     with closing(AuditLog(path)) as log:
         for days in range(10):
-            log.append(told(utc=NOON - (9 - days) * DAY))
-    sink = Audited(AuditLog(path), [], days=5, now=lambda: now[0], clock=lambda: now[0].timestamp())
+            log.append(make_event(utc=NOON - (9 - days) * DAY))
+    sink = IdleCountingGate(AuditLog(path), [], days=5, now=lambda: now[0], clock=lambda: now[0].timestamp())
     for step in range(6):
         now[0] = NOON + step // 2 * DAY  # two a day, for three days
-        sink(told(utc=now[0]))
-        settled(sink)
-    sink.close(60)
+        sink.handle(make_event(utc=now[0]))
+        wait_until_idle(sink)
+    sink.close()
     with closing(AuditLog(path, read_only=True)) as log:
         log.verify()
         facts = [entry.facts for entry in log.entries()]
     assert sum(fact["kind"] == "pruned" for fact in facts) == 3
     decided = [fact["utc"] for fact in facts if fact["kind"] == "decision"]
-    assert decided[0] == told(utc=NOON - 3 * DAY).utc
+    assert decided[0] == make_event(utc=NOON - 3 * DAY).utc
     assert len(decided) == 4 + 6
 
 
 @pytest.mark.parametrize("jump", [400 * DAY, -10_000 * DAY])
-def test_a_clock_that_jumps_deletes_nothing_for_a_day(path: Path, jump: timedelta) -> None:
+def test_clock_jump_deletes_nothing_for_a_day(path: Path, jump: timedelta) -> None:
     now, running = [NOON], [0.0]
-    sink = Audited(AuditLog(path), [], days=5, now=lambda: now[0], clock=lambda: running[0])
+    sink = IdleCountingGate(AuditLog(path), [], days=5, now=lambda: now[0], clock=lambda: running[0])
 
     def after(seconds: float) -> int:
-        """How many entries there are when the next one was written so much later."""
+        """Write an entry so much later, and return the number of entries."""
         running[0] += seconds
         now[0] += timedelta(seconds=seconds)
-        sink(told(utc=now[0]))
-        settled(sink)
+        sink.handle(make_event(utc=now[0]))
+        wait_until_idle(sink)
         with closing(AuditLog(path, read_only=True)) as log:
             return log.verify().entries
 
@@ -224,25 +241,25 @@ def test_a_clock_that_jumps_deletes_nothing_for_a_day(path: Path, jump: timedelt
     now[0] += jump
     assert after(60) == 2
     assert after(80_000) == 3
-    now[0] -= jump  # somebody has set it right
+    now[0] -= jump  # set right again
     assert after(60) == 4
     assert after(80_000) == 5
     now[0] += jump
     assert after(60) == 6
-    after(100_000)  # now it is believed: the first entry is too old for it, or of a clock that ran ahead
-    sink.close(60)
+    after(100_000)  # now the clock is trusted
+    sink.close()
     with closing(AuditLog(path, read_only=True)) as log:
         assert log.verify().first == 2
 
 
-def test_a_device_that_wakes_up_in_1970_deletes_nothing_at_once(path: Path) -> None:
+def test_device_that_starts_in_1970_deletes_nothing_at_once(path: Path) -> None:
     with closing(AuditLog(path)) as log:
-        log.append(told(utc=NOON))
+        log.append(make_event(utc=NOON))
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    sink = Audited(AuditLog(path), [], days=5, now=lambda: epoch, clock=lambda: 0.0)
-    sink(told(utc=epoch))
-    settled(sink)
-    sink.close(60)
+    sink = IdleCountingGate(AuditLog(path), [], days=5, now=lambda: epoch, clock=lambda: 0.0)
+    sink.handle(make_event(utc=epoch))
+    wait_until_idle(sink)
+    sink.close()
     with closing(AuditLog(path, read_only=True)) as log:
         assert log.verify().entries == 2
 
@@ -255,24 +272,24 @@ def view(captured: float) -> View:
     return View(frame=Frame(image=image, captured=captured, number=1))
 
 
-def test_no_picture_is_kept_unless_asked_for(path: Path) -> None:
-    sink = open_sink(AuditSettings(path=path, days=0), [])
-    sink(told())
-    sink.publish(view(10.3))
-    sink.close(60)
+def test_no_picture_is_stored_by_default(path: Path) -> None:
+    sink = open_gate(AuditSettings(path=path, days=0), [])
+    sink.handle(make_event())
+    sink.show(view(10.3))
+    sink.close()
     with closing(AuditLog(path, read_only=True)) as log:
         assert log.verify().pictures == 0
 
 
-def test_the_deciding_frame_is_kept_and_only_the_private_key_opens_it(path: Path, key: Path, tmp_path: Path) -> None:
+def test_picture_of_the_decision_is_stored_and_needs_the_private_key(path: Path, key: Path, tmp_path: Path) -> None:
     public = key.with_name("key.pem.pub")
-    sink = open_sink(AuditSettings(path=path, days=0, picture_key=public), [])
-    decided, left = told(), told(outcome="denied", captured=9.0)
+    sink = open_gate(AuditSettings(path=path, days=0, picture_key=public), [])
+    decided, left = make_event(), make_event(outcome="denied", captured=9.0)
     for event in (decided, left, notice("camera", outcome="lost", now=10.3, utc=NOON)):
-        sink(event)
-    sink.publish(view(10.3))  # the frame of the first; the second was decided on an earlier one
-    sink.publish(view(10.3))  # and not twice
-    sink.close(60)
+        sink.handle(event)
+    sink.show(view(10.3))  # the frame of the first decision; the second is based on an earlier frame
+    sink.show(view(10.3))  # and not twice
+    sink.close()
     with closing(AuditLog(path, read_only=True)) as log:
         assert log.verify().pictures == 1
         box = log.picture(decided.event_id) or b""
@@ -298,6 +315,6 @@ def test_the_deciding_frame_is_kept_and_only_the_private_key_opens_it(path: Path
 
 
 @pytest.mark.parametrize("wrong", [{"days": -1}, {"late_seconds": 0.0}, {"late_seconds": float("nan")}])
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ParameterError):
         AuditSettings(path=Path("a.db"), **wrong)

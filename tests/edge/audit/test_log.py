@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from edge.audit.log import AuditLog
 from edge.errors import AuditChainError, AuditDamagedError, AuditError, UsageError
 from edge.events.event import notice
-from tests.edge.events.test_event import NOON, told
+from tests.fixtures.events import NOON, make_event
 
 DAY = timedelta(days=1)
 
@@ -50,7 +50,7 @@ def independently_valid(path: Path) -> bool:
 
 
 def test_what_was_logged_is_read_again_in_order(log: AuditLog, path: Path) -> None:
-    events = [told(label="Zoë\n\u2028"), told(outcome="denied"), notice("stop", now=1, utc=NOON)]
+    events = [make_event(label="Zoë\n\u2028"), make_event(outcome="denied"), notice("stop", now=1, utc=NOON)]
     for event in events:
         log.append(event)
     assert [entry.json for entry in log.entries()] == [event.to_json() for event in events]
@@ -62,7 +62,7 @@ def test_what_was_logged_is_read_again_in_order(log: AuditLog, path: Path) -> No
 
 
 def test_an_event_is_logged_once(log: AuditLog) -> None:
-    event = told()
+    event = make_event()
     assert log.append(event) == log.append(event)
     assert log.verify().entries == 1
 
@@ -86,7 +86,7 @@ def test_an_empty_log_is_valid(log: AuditLog) -> None:
 )
 def test_a_change_is_found(log: AuditLog, path: Path, change: list[str]) -> None:
     for number in range(5):
-        log.append(told(outcome="granted" if number == 0 else "denied"))
+        log.append(make_event(outcome="granted" if number == 0 else "denied"))
     alter(path, *change)
     with pytest.raises(AuditChainError):
         log.verify()
@@ -94,15 +94,15 @@ def test_a_change_is_found(log: AuditLog, path: Path, change: list[str]) -> None
 
 def test_a_cut_at_the_end_takes_a_head_kept_elsewhere(log: AuditLog, path: Path) -> None:
     for _ in range(5):
-        log.append(told())
+        log.append(make_event())
     head = log.verify().head
-    log.append(told())
+    log.append(make_event())
     assert log.verify(head).entries == 6  # grown since
     alter(path, "DELETE FROM entries WHERE seq > 4")
     assert log.verify().entries == 4  # the chain itself cannot know
     with pytest.raises(AuditChainError, match="end is missing"):
         log.verify(head)
-    log.append(told())  # number 5 again, but another
+    log.append(make_event())  # number 5 again, but another
     with pytest.raises(AuditChainError, match="written anew"):
         log.verify(head)
 
@@ -119,7 +119,7 @@ def test_any_mix_of_writing_and_pruning_leaves_a_valid_chain(steps: list[tuple[i
     with tempfile.TemporaryDirectory() as folder, closing(AuditLog(Path(folder) / "audit.db")) as log:
         log._db.execute("PRAGMA synchronous=OFF")  # no power fails here
         for days, prunes in steps:
-            log.append(told(utc=NOON + days * DAY))
+            log.append(make_event(utc=NOON + days * DAY))
             if prunes:
                 log.prune(7, NOON)
                 log.verify()
@@ -135,7 +135,7 @@ def test_any_mix_of_writing_and_pruning_leaves_a_valid_chain(steps: list[tuple[i
 
 def test_pruning_deletes_what_is_old_and_the_chain_holds(log: AuditLog, path: Path) -> None:
     for days in range(10):
-        log.append(told(label=f"person-{days}", utc=NOON + days * DAY))
+        log.append(make_event(label=f"person-{days}", utc=NOON + days * DAY))
     head = log.verify().head
     assert log.prune(3, NOON + 9 * DAY) == 6
     found = log.verify(head)
@@ -143,7 +143,7 @@ def test_pruning_deletes_what_is_old_and_the_chain_holds(log: AuditLog, path: Pa
     assert log.prune(3, NOON + 9 * DAY) == 0  # nothing to tell
     assert log.prune(1, NOON + 30 * DAY) == 5
     assert log.verify().entries == 1
-    log.append(told(utc=NOON + 30 * DAY))
+    log.append(make_event(utc=NOON + 30 * DAY))
     with pytest.raises(AuditError, match="pruned"):
         log.verify("3:" + "0" * 64)
     files = b"".join(file.read_bytes() for file in path.parent.iterdir())
@@ -152,7 +152,7 @@ def test_pruning_deletes_what_is_old_and_the_chain_holds(log: AuditLog, path: Pa
 
 def test_what_was_pruned_by_hand_is_found(log: AuditLog, path: Path) -> None:
     for days in range(10):
-        log.append(told(utc=NOON + days * DAY))
+        log.append(make_event(utc=NOON + days * DAY))
     log.prune(3, NOON + 9 * DAY)
     alter(path, "DELETE FROM entries WHERE seq = (SELECT min(seq) FROM entries)")
     with pytest.raises(AuditChainError, match="not pruned"):
@@ -160,9 +160,9 @@ def test_what_was_pruned_by_hand_is_found(log: AuditLog, path: Path) -> None:
 
 
 def test_a_clock_that_was_wrong_neither_deletes_all_nor_keeps_all(log: AuditLog) -> None:
-    log.append(told(utc=NOON))
-    log.append(told(utc=NOON + 20_000 * DAY))  # the clock ran ahead for a moment
-    log.append(told(utc=NOON + DAY))
+    log.append(make_event(utc=NOON))
+    log.append(make_event(utc=NOON + 20_000 * DAY))  # the clock ran ahead for a moment
+    log.append(make_event(utc=NOON + DAY))
     assert log.prune(7, datetime(1970, 1, 9, tzinfo=UTC)) == 0  # it has forgotten the time altogether
     assert log.prune(7, NOON + 2 * DAY) == 0
     assert log.prune(7, NOON + 30 * DAY) == 3
@@ -178,7 +178,7 @@ import os, random, signal, sys, time
 from datetime import UTC, datetime
 from pathlib import Path
 from edge.audit.log import AuditLog
-from tests.edge.events.test_event import told
+from tests.fixtures.events import make_event
 
 path, random = Path(sys.argv[1]), random.Random(7)
 acknowledged = 0
@@ -189,7 +189,7 @@ for round in range(100):
         os.close(reader)
         log = AuditLog.open(path, now=datetime.now(UTC))
         while True:
-            os.write(writer, log.append(told(label="a" * 300)).seq.to_bytes(8, "big"))
+            os.write(writer, log.append(make_event(label="a" * 300)).seq.to_bytes(8, "big"))
     os.close(writer)
     if round % 4:  # else it may not even be open yet
         acknowledged = max(acknowledged, int.from_bytes(os.read(reader, 8), "big"))
@@ -217,8 +217,8 @@ print(acknowledged)
 
 def test_two_processes_append_to_one_chain(path: Path) -> None:
     script = (
-        "import sys\nfrom edge.audit.log import AuditLog\nfrom tests.edge.events.test_event import told\n"
-        "log = AuditLog(sys.argv[1], busy_seconds=60)\nfor _ in range(50): log.append(told())\n"
+        "import sys\nfrom edge.audit.log import AuditLog\nfrom tests.fixtures.events import make_event\n"
+        "log = AuditLog(sys.argv[1], busy_seconds=60)\nfor _ in range(50): log.append(make_event())\n"
     )
     command = [sys.executable, "-c", script, str(path)]
     runs = [subprocess.Popen(command, env=os.environ | {"PYTHONPATH": "."}) for _ in range(2)]
@@ -231,7 +231,7 @@ def test_a_log_that_two_begin_at_the_same_moment_is_begun_once(tmp_path: Path) -
     def begin(path: Path, both: threading.Barrier) -> None:
         both.wait()
         with closing(AuditLog(path, busy_seconds=60)) as log:
-            log.append(told())
+            log.append(make_event())
 
     with ThreadPoolExecutor(2) as pool:
         for round_ in range(50):  # without trying again, about one in four fails
@@ -246,22 +246,22 @@ def test_a_log_that_two_begin_at_the_same_moment_is_begun_once(tmp_path: Path) -
 
 
 def test_the_files_are_private(log: AuditLog, path: Path) -> None:
-    log.append(told())
+    log.append(make_event())
     files = list(path.parent.iterdir())
     assert len(files) == 3  # with the write-ahead file and its index
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
 def test_a_full_disk_is_said_and_the_chain_goes_on_when_there_is_room(log: AuditLog) -> None:
-    log.append(told())
+    log.append(make_event())
     pages = log._one("PRAGMA page_count")
     log._db.execute(f"PRAGMA max_page_count={pages}")
     with pytest.raises(AuditError, match="disk is full") as full:
-        deque(map(log.append, (told() for _ in range(1000))))
+        deque(map(log.append, (make_event() for _ in range(1000))))
     written = log.verify().entries
     assert full.value.exit_code == 40
     log._db.execute("PRAGMA max_page_count=1000000")
-    log.append(told())
+    log.append(make_event())
     assert log.verify().entries == written + 1
 
 
@@ -269,9 +269,9 @@ def test_a_log_that_somebody_holds_is_said(log: AuditLog, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other, closing(AuditLog(path, busy_seconds=0.01)) as mine:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(AuditError, match="another program"):
-            mine.append(told())
+            mine.append(make_event())
         other.execute("ROLLBACK")
-        mine.append(told())
+        mine.append(make_event())
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, log: AuditLog, path: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, log: AuditLog, p
         with pytest.raises(AuditError, match="cannot be opened"):
             AuditLog(place)
     with closing(AuditLog(path, read_only=True)) as reader, pytest.raises(AuditError, match="read-only"):
-        reader.append(told())
+        reader.append(make_event())
     for reading in ({"read_only": True}, {"must_exist": True}):
         with pytest.raises(AuditError, match="no audit log at"):
             AuditLog(tmp_path / "none.db", **reading)
@@ -304,7 +304,7 @@ def test_what_is_no_audit_log_is_left_alone(tmp_path: Path, path: Path) -> None:
 def test_a_damaged_log_is_moved_aside_and_a_new_one_says_so(path: Path, damage: str) -> None:
     with closing(AuditLog(path)) as log:
         for _ in range(100):
-            log.append(told())
+            log.append(make_event())
     data = bytearray(path.read_bytes())
     if damage == "text":
         data = bytearray(b"no database at all, but text" * 100)
@@ -317,7 +317,7 @@ def test_a_damaged_log_is_moved_aside_and_a_new_one_says_so(path: Path, damage: 
         AuditLog(path)
     assert damaged.value.exit_code == 41
     with closing(AuditLog.open(path, now=NOON)) as log:
-        log.append(told())
+        log.append(make_event())
         first, second = log.entries()
         assert (first.facts["kind"], second.facts["kind"]) == ("replaced", "decision")
         log.verify()
@@ -362,7 +362,7 @@ log.close()
 
 def test_a_log_that_is_opened_twice_keeps_its_locks(path: Path, log: AuditLog) -> None:
     """Else another program takes itself for the last one, and deletes the write-ahead file below this one."""
-    log.append(told())
+    log.append(make_event())
     AuditLog(path).close()
     script = (
         "import sys\nfrom edge.audit.log import AuditLog\n"
@@ -372,18 +372,18 @@ def test_a_log_that_is_opened_twice_keeps_its_locks(path: Path, log: AuditLog) -
     for entries in (1, 2):
         run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": "."}, timeout=60)
         assert (run.stdout, run.stderr) == (f"{entries}\n", "")
-        log.append(told())
+        log.append(make_event())
 
 
 def test_a_reader_who_takes_a_break_does_not_let_the_log_grow(path: Path, log: AuditLog) -> None:
     """As `edge audit export | less`, left open over night."""
     log._db.execute("PRAGMA synchronous=OFF")  # no power fails here
-    log.append(told())
+    log.append(make_event())
     with closing(AuditLog(path, read_only=True)) as reader:
         entries = reader.entries()
         next(entries)
         for _ in range(1500):
-            log.append(told())
+            log.append(make_event())
         assert (path.parent / "audit.db-wal").stat().st_size < 8 << 20
         assert [entry.seq for entry in entries] == list(range(2, 1502)), "and what came meanwhile is read as well"
 

@@ -20,10 +20,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edge.audit.crypto import Seal, open_box, write_keys
-from edge.audit.gate import AuditSettings, open_sink
+from edge.audit.gate import AuditSettings, open_gate
 from edge.audit.log import AuditLog
 from edge.errors import UsageError
-from tests.edge.events.test_event import NOON, told
+from tests.fixtures.events import NOON, make_event
 
 DAY = timedelta(days=1)
 
@@ -53,7 +53,7 @@ def test_keys_are_private_and_never_overwritten(key: Path) -> None:
     with pytest.raises(UsageError, match="X25519 public"):
         Seal(key.read_bytes())
     with pytest.raises(UsageError, match="cannot be read"):
-        open_sink(AuditSettings(path=key.with_name("a.db"), picture_key=key.with_name("none")), [])
+        open_gate(AuditSettings(path=key.with_name("a.db"), picture_key=key.with_name("none")), [])
 
 
 # The command
@@ -67,8 +67,10 @@ def edge(*words: object, code: int = 0) -> tuple[str, str]:
 
 
 def test_the_command_shows_checks_copies_and_prunes(log: AuditLog, path: Path, tmp_path: Path) -> None:
-    denied = told(outcome="denied", reason="unknown person", label=None, utc=datetime.now(UTC))
-    events = [told(label="Zo\x1b[2J", utc=NOON), denied]
+    events = [
+        make_event(label="Zo\x1b[2J", utc=NOON),
+        make_event(outcome="denied", reason="unknown person", label=None, utc=datetime.now(UTC)),
+    ]
     for event in events:
         log.append(event)
     shown = edge("show", path, "--last", 5)[0].splitlines()
@@ -98,7 +100,7 @@ def test_the_command_shows_checks_copies_and_prunes(log: AuditLog, path: Path, t
 
 def test_the_command_makes_keys_and_opens_pictures(log: AuditLog, path: Path, tmp_path: Path) -> None:
     edge("keygen", "-o", tmp_path / "key.pem")
-    event = told()
+    event = make_event()
     jpeg = cv2.imencode(".jpg", np.full((48, 64, 3), 90, np.uint8))[1].tobytes()
     log.append_picture(event.event_id, Seal((tmp_path / "key.pem.pub").read_bytes())(jpeg, event.event_id.encode()), NOON)
     out, _ = edge("decrypt", path, "--key", tmp_path / "key.pem", "-o", tmp_path / "out")

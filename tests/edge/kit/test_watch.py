@@ -22,12 +22,13 @@ from edge.kit.store import RECORD, KitChange, Store
 from edge.kit.watch import PROBATION_FRAMES, KitWatch, ProbationRecognizer
 from edge.terminal.loop import Terminal
 from edge.vision.recognize import Recognizer
-from tests.edge.events.test_event import NOON
-from tests.edge.terminal.test_loop import Events, watch
 from tests.fakes.cameras import until
+from tests.fakes.sinks import RecordingSink, RecordingViewer
 from tests.fakes.stage import Stage
+from tests.fixtures.events import NOON
 from tests.fixtures.orl_door import FPS, GUEST, empty_room, frames, kit_with_wrong_results
 from tests.fixtures.orl_door import kit_version as kit
+from tests.fixtures.terminals import run_to_end
 
 INTERVAL = 0.01
 
@@ -51,9 +52,9 @@ def store(tmp_path: Path) -> Store[ProbationRecognizer]:
 
 def run_terminal(
     store: Store[ProbationRecognizer], *acts: Callable[[KitWatch], Any], scene: Any = None
-) -> tuple[Events, Terminal, list[int]]:
+) -> tuple[RecordingSink, Terminal, list[int]]:
     """Play the scene once before the first act and after each act. Return events, terminal and frame numbers."""
-    numbers: list[int] = []
+    views = RecordingViewer()
     scene = scene or empty_room(12)
     with KitWatch(store, seconds=INTERVAL) as kit_watch:
 
@@ -64,15 +65,15 @@ def run_terminal(
                 yield image, i / FPS
 
         # The recording reads one picture ahead.
-        events, terminal = watch(
+        events, terminal = run_to_end(
             Recording("video", pictures()),
             kit_watch.recognizer,
             changes=kit_watch.next_change,
-            viewers=[lambda view: numbers.append(view.frame.number)],
+            viewers=[views],
         )
         while (change := kit_watch.next_change()) is not None:
             events.append(notice("kit", now=0.0, utc=NOON, outcome=change.outcome, reason=change.reason))
-    return events, terminal, numbers
+    return events, terminal, [view.frame.number for view in views]
 
 
 def until_active(kit_watch: KitWatch, data: bytes) -> None:
@@ -100,7 +101,7 @@ def drop_bad(store: Store[ProbationRecognizer], data: bytes) -> Callable[[KitWat
     return act
 
 
-def outcomes(events: Events) -> list[str | None]:
+def outcomes(events: RecordingSink) -> list[str | None]:
     return [outcome for outcome, _ in events.of("kit")]
 
 
@@ -252,13 +253,13 @@ def test_no_decision_uses_scores_of_two_kits() -> None:
     changes = iter(
         [KitChange(outcome="installed", reason="", recognizer=load_version(n)) if n and n % 2 == 0 else None for n in range(8)]
     )
-    events, _ = watch(Stage(frames(GUEST, 8)), changes=partial(next, changes, None))
+    events, _ = run_to_end(Stage(frames(GUEST, 8)), changes=partial(next, changes, None))
     assert ("granted", GUEST) not in events.decisions
 
 
 def test_granted_person_gets_no_second_grant_from_the_new_kit() -> None:
     changes = iter([None] * 8 + [KitChange(outcome="installed", reason="", recognizer=load_version(1))])
-    events, _ = watch(Stage(frames(GUEST, 8), frames(GUEST, 8)), changes=partial(next, changes, None))
+    events, _ = run_to_end(Stage(frames(GUEST, 8), frames(GUEST, 8)), changes=partial(next, changes, None))
     assert events.decisions == [("granted", GUEST)]
     assert [event.visit for event in events if event.kind == "decision"] == [1]
 
@@ -267,6 +268,6 @@ def test_failing_kit_watch_costs_no_frame() -> None:
     def fail() -> KitChange | None:
         raise RuntimeError("injected")
 
-    events, terminal = watch(Stage(frames(GUEST, 8)), changes=fail)
+    events, terminal = run_to_end(Stage(frames(GUEST, 8)), changes=fail)
     assert events.decisions == [("granted", GUEST)]
     assert terminal.counters["frames"] == 8

@@ -16,12 +16,13 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from edge.errors import ListenError, UsageError
+from edge.events.health import Count, Health
 from edge.monitor import http_server as web
 from edge.monitor import metrics as module
 from edge.monitor.metrics import Metrics, problems
@@ -29,12 +30,13 @@ from edge.settings import parse
 from edge.terminal.loop import COUNTERS
 from edge.terminal.wiring import open_terminal
 from edge.vision.recognize import Recognizer
-from tests.edge.terminal.test_loop import until, watch
 from tests.fakes.mjpeg_server import MjpegServer
 from tests.fakes.stage import Stage
 from tests.fixtures import orl_door
 from tests.fixtures.data import ROOT
 from tests.fixtures.orl_door import GUEST, STRANGER, empty_room, frames, sending
+from tests.fixtures.terminals import run_to_end
+from tests.fixtures.waiting import until
 
 DEADLINE = 60.0
 LABELS = {
@@ -72,9 +74,19 @@ def figures(url: str) -> dict[str, float]:
     }
 
 
-def health(**changes: Any) -> dict[str, Any]:
-    counters = dict.fromkeys([*COUNTERS, "dropped", "broken", "reconnects"], 0)
-    return {"camera_up": True, "frame_age_seconds": 0.1, "kit": "0123456789ab", "counters": counters} | changes
+def health(**changes: Any) -> Health:
+    usual = Health(
+        camera="front",
+        camera_up=True,
+        frame_age_seconds=0.1,
+        error="",
+        kit="0123456789ab",
+        thresholds="",
+        counters=dict.fromkeys([*COUNTERS, Count.CAMERA_DROPPED, Count.CAMERA_BROKEN, Count.CAMERA_RECONNECTS], 0),
+        sinks={},
+        failing=[],
+    )
+    return cast(Health, usual | changes)
 
 
 # What is told
@@ -83,7 +95,7 @@ def health(**changes: Any) -> dict[str, Any]:
 def test_what_a_terminal_did_is_told_in_numbers(metrics: Metrics) -> None:
     recognizer = Recognizer(orl_door.recognizer().kit, stage=metrics.stage)
     stage = Stage(frames(GUEST, 8), empty_room(12), frames(STRANGER, 8), empty_room(12))
-    _, terminal = watch(stage, recognizer, stage=metrics.stage)
+    _, terminal = run_to_end(stage, recognizer, stage=metrics.stage)
     metrics.watch(terminal.health)
     told = figures(metrics.url)
     assert told["edge_frames_total"] == 40
@@ -98,7 +110,7 @@ def test_what_a_terminal_did_is_told_in_numbers(metrics: Metrics) -> None:
 
 
 def test_no_name_is_in_any_figure_nor_in_the_health(metrics: Metrics) -> None:
-    events, terminal = watch(Stage(frames(GUEST, 8)), Recognizer(orl_door.recognizer().kit), stage=metrics.stage)
+    events, terminal = run_to_end(Stage(frames(GUEST, 8)), Recognizer(orl_door.recognizer().kit), stage=metrics.stage)
     assert events.decisions == [("granted", GUEST)]
     metrics.watch(terminal.health)
     text = get(f"{metrics.url}metrics")[2]

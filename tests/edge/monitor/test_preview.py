@@ -26,13 +26,14 @@ from hypothesis import strategies as st
 from edge.camera.base import Frame
 from edge.errors import ListenError
 from edge.events.event import notice
+from edge.events.view import Mark, View
 from edge.kit.manifest import Thresholds
 from edge.monitor import http_server as web
 from edge.monitor import preview as previews
-from edge.monitor.annotate import Mark, View
+from edge.monitor.annotate import draw
 from edge.monitor.http_server import parse_address
 from edge.monitor.preview import Preview
-from tests.edge.events.test_event import NOON, told
+from tests.fixtures.events import NOON, make_event
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -169,7 +170,7 @@ def test_only_reading_is_allowed(served: Preview, method: str) -> None:
 
 
 def test_head_is_an_answer_without_a_body(served: Preview) -> None:
-    served.publish(view())
+    served.show(view())
     for path in ("/", "/events.json", "/frame.jpg", "/stream.mjpg"):
         answer, body = ask(served, path, "HEAD")
         assert (answer.status, body) == (200, b"")
@@ -197,7 +198,7 @@ def test_on_the_network_numbers_and_the_own_name_are_ours() -> None:
 
 def test_events_are_the_last_ones_newest_first(served: Preview) -> None:
     for number in range(60):
-        served(told(visit=number, label=f"{HOSTILE}\u2028"))
+        served.handle(make_event(visit=number, label=f"{HOSTILE}\u2028"))
     said = json.loads(ask(served, "/events.json")[1])
     assert [event["visit"] for event in said["events"]] == list(range(59, 9, -1))
     assert said["events"][0]["label"] == f"{HOSTILE}\u2028"
@@ -207,7 +208,7 @@ def test_health_is_what_the_terminal_says_of_itself() -> None:
     with Preview("127.0.0.1:0", health=lambda: {"camera": "front", "fps": float("nan"), "counters": {"denied": 3}}) as preview:
         before = json.loads(ask(preview, "/health.json")[1])
         assert (before["camera_up"], before["frame_age_seconds"], before["frames"]) == (False, None, 0)
-        preview.publish(view())
+        preview.show(view())
         after = json.loads(ask(preview, "/health.json")[1])
         assert (after["camera_up"], after["camera"], after["fps"], after["frames"]) == (True, "front", None, 1)
         assert after["counters"] == {"denied": 3}
@@ -219,7 +220,7 @@ def test_health_that_cannot_be_told_is_not_good_health(caplog: pytest.LogCapture
         raise RuntimeError("no idea")
 
     with Preview("127.0.0.1:0", health=broken) as preview:
-        preview.publish(view())
+        preview.show(view())
         said = json.loads(ask(preview, "/health.json")[1])
     assert said["camera_up"] is False
     assert "unknown" in said["error"]
@@ -232,10 +233,10 @@ def test_health_that_cannot_be_told_is_not_good_health(caplog: pytest.LogCapture
 def test_the_newest_frame_is_served_drawn_and_not_too_large(served: Preview) -> None:
     assert ask(served, "/frame.jpg")[0].status == 503
     assert ask(served, "/stream.mjpg")[0].status == 503
-    served.publish(view(1))
-    mark = Mark(box_xyxy=(500, 400, 900, 900), colour="granted")
+    served.show(view(1))
+    mark = Mark(box_xyxy=(500, 400, 900, 900), state="granted")
     large = view(2, 1920, 1080)
-    served.publish(View(frame=large.frame, marks=[mark]))
+    served.show(View(frame=large.frame, marks=[mark]))
     answer, body = ask(served, "/frame.jpg")
     image = cv2.imdecode(np.frombuffer(body, np.uint8), cv2.IMREAD_COLOR)
     assert image is not None
@@ -245,13 +246,13 @@ def test_the_newest_frame_is_served_drawn_and_not_too_large(served: Preview) -> 
 
 
 def test_a_stream_shows_the_newest_frame_only(served: Preview) -> None:
-    served.publish(view(1))
+    served.show(view(1))
     connection, answer = watch(served)
     assert answer.headers.get_content_type() == "multipart/x-mixed-replace"
     assert part(answer).mean() == pytest.approx(40, abs=3)
     for _ in range(200):
-        served.publish(view(2))
-    served.publish(view(3))
+        served.show(view(2))
+    served.show(view(3))
     means = [part(answer).mean()]
     while abs(means[-1] - 120) > 3:  # ends: the newest frame is always sent
         means.append(part(answer).mean())
@@ -261,15 +262,14 @@ def test_a_stream_shows_the_newest_frame_only(served: Preview) -> None:
 
 def test_nothing_is_encoded_while_nobody_watches(served: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
-    draw = View.drawn
 
-    def counted(self: View) -> Any:
-        drawn.append(self.frame.number)
-        return draw(self)
+    def counted(view: View) -> Any:
+        drawn.append(view.frame.number)
+        return draw(view)
 
-    monkeypatch.setattr(View, "drawn", counted)
+    monkeypatch.setattr("edge.monitor.preview.draw", counted)
     for number in range(100):
-        served.publish(view(number))
+        served.show(view(number))
     assert drawn == []
     ask(served, "/frame.jpg")
     ask(served, "/frame.jpg")
@@ -278,27 +278,26 @@ def test_nothing_is_encoded_while_nobody_watches(served: Preview, monkeypatch: p
 
 def test_publishing_does_not_wait_for_a_picture_in_the_making(served: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
     entered, opened = threading.Event(), threading.Event()
-    draw = View.drawn
 
-    def stuck(self: View) -> Any:
+    def stuck(view: View) -> Any:
         entered.set()
         assert opened.wait(30)
-        return draw(self)
+        return draw(view)
 
-    monkeypatch.setattr(View, "drawn", stuck)
-    served.publish(view(1))
+    monkeypatch.setattr("edge.monitor.preview.draw", stuck)
+    served.show(view(1))
     connection = connect(served)
     connection.request("GET", "/frame.jpg")
     assert entered.wait(30)
-    served.publish(view(2))  # would never return if it waited: the picture is stuck
-    served(told())
+    served.show(view(2))  # would never return if it waited: the picture is stuck
+    served.handle(make_event())
     opened.set()
     assert connection.getresponse().status == 200
     connection.close()
 
 
 def test_the_fifth_stream_is_refused_until_one_ends(served: Preview) -> None:
-    served.publish(view())
+    served.show(view())
     streams = [watch(served) for _ in range(4)]
     assert ask(served, "/stream.mjpg")[0].status == 503
     assert ask(served, "/frame.jpg")[0].status == 200
@@ -307,7 +306,7 @@ def test_the_fifth_stream_is_refused_until_one_ends(served: Preview) -> None:
     connection.close()
 
     def again() -> bool:
-        served.publish(view())  # a frame is written, and the server sees that nobody takes it
+        served.show(view())  # a frame is written, and the server sees that nobody takes it
         late, late_answer = watch(served)
         streams.append((late, late_answer))
         return late_answer.status == 200
@@ -322,15 +321,15 @@ def test_a_client_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(previews._Handler, "timeout", 2.0)
     noise = np.random.default_rng(0).integers(0, 256, (720, 1280, 3), np.uint8)  # a large picture: it fills the buffers soon
     with Preview("127.0.0.1:0") as preview:
-        preview.publish(View(frame=Frame(image=noise, captured=0.0, number=1)))
+        preview.show(View(frame=Frame(image=noise, captured=0.0, number=1)))
         host, port = re.findall(r"//(.*):(\d+)/", preview.url)[0]
         with socket.create_connection((host, int(port))) as dead, socket.create_connection((host, int(port))) as mute:
             dead.sendall(b"GET /stream.mjpg HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            eventually(lambda: preview.health()["streams"] == 1)
+            eventually(lambda: preview.status()["streams"] == 1)
 
             def dropped() -> bool:
-                preview.publish(View(frame=Frame(image=noise, captured=0.0, number=1)))
-                return preview.health()["streams"] == 0
+                preview.show(View(frame=Frame(image=noise, captured=0.0, number=1)))
+                return preview.status()["streams"] == 0
 
             eventually(dropped)
             mute.settimeout(30)
@@ -349,7 +348,7 @@ def test_there_is_an_end_to_connections(served: Preview) -> None:
 def test_close_ends_streams_and_leaves_no_thread() -> None:
     before = set(threading.enumerate())
     preview = Preview("127.0.0.1:0").start()
-    preview.publish(view())
+    preview.show(view())
     streams = [watch(preview) for _ in range(4)]
     mute = connect(preview)
     mute.connect()
@@ -497,12 +496,12 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path) -> None:
         while not going.wait(0.05):
             number += 1
             image = np.full((480, 640, 3), 60 + number % 20 * 8, np.uint8)
-            marks = [Mark(box_xyxy=(220, 140, 420, 400), text="anna", detail="granted 0.93", colour="granted")]
-            preview.publish(View(frame=Frame(image=image, captured=number / 20, number=number), marks=marks))
+            marks = [Mark(box_xyxy=(220, 140, 420, 400), text="anna", detail="granted 0.93", state="granted")]
+            preview.show(View(frame=Frame(image=image, captured=number / 20, number=number), marks=marks))
 
     with Preview("127.0.0.1:0", health=lambda: state) as preview:
-        preview(notice("start", now=1.0, utc=NOON, camera="front"))
-        preview(told(label=HOSTILE))
+        preview.handle(notice("start", now=1.0, utc=NOON, camera="front"))
+        preview.handle(make_event(label=HOSTILE))
         filming = threading.Thread(target=film)
         filming.start()
         try:
@@ -520,8 +519,8 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path) -> None:
             assert text("#thresholds") == state["thresholds"]
             assert browser.run("document.getElementById('problem').hidden") is True
 
-            preview(told(outcome="denied", reason="unknown person", label=None, confidence=0.41))
-            preview(told(label="anna"))
+            preview.handle(make_event(outcome="denied", reason="unknown person", label=None, confidence=0.41))
+            preview.handle(make_event(label="anna"))
             eventually(lambda: text("#events li .who") == "anna")
             assert browser.run("[...document.querySelectorAll('#events .who')].map((who) => who.textContent)") == [
                 "anna",
@@ -554,9 +553,9 @@ def test_the_page_recovers_from_a_restart_of_the_terminal(browser: Browser) -> N
         address = preview.url.removeprefix("http://").rstrip("/")
         browser.call("Page.navigate", url=preview.url)
         eventually(lambda: browser.run("document.getElementById('problem')?.textContent") == "The camera is lost.")
-        preview.publish(view(1))
+        preview.show(view(1))
         eventually(lambda: bool(browser.run("document.getElementById('video').naturalWidth === 320")))
     eventually(lambda: "not respond" in str(browser.run("document.getElementById('problem').textContent")))
     with Preview(address) as preview:
-        preview.publish(view(2, 400, 300))
+        preview.show(view(2, 400, 300))
         eventually(lambda: bool(browser.run("document.getElementById('video').naturalWidth === 400")))

@@ -1,4 +1,4 @@
-"""The relay, on gpiozero's mock pins: off first, on after a grant, and off again whatever happens."""
+"""The relay on gpiozero's mock pins: off at first, on after a grant, and off again in every case."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from gpiozero.pins.mock import MockFactory
 from edge.errors import ParameterError, SinkError
 from edge.events.event import notice
 from edge.sinks.gpio import GpioSettings, Relay, open_sink
-from tests.edge.events.test_event import NOON, told
-from tests.fakes.mqtt_broker import until
+from tests.fixtures.events import NOON, make_event
+from tests.fixtures.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def pins() -> Iterator[MockFactory]:
 
 
 class Scripted:
-    """A device whose every move is told to `moves`; some may fail."""
+    """A device that records its calls in `moves`. `faults` says how many calls of a name fail."""
 
     def __init__(self, **faults: int) -> None:
         self.moves: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -51,77 +51,79 @@ class Scripted:
 
 
 @pytest.mark.parametrize("active_high", [True, False])
-def test_the_pin_is_off_then_on_for_the_grant_then_off(pins: MockFactory, active_high: bool) -> None:
+def test_pin_is_off_then_on_for_the_grant_then_off(pins: MockFactory, active_high: bool) -> None:
     pin = pins.pin(17)
-    with closing(open_sink(GpioSettings(pin=17, seconds=1.0, active_high=active_high))) as relay:
+    with closing(open_sink(GpioSettings(pin=17, seconds=0.5, active_high=active_high))) as relay:
         assert pin.function == "output"
-        assert all(bool(state.state) != active_high for state in pin.states[1:])  # the first is of a pin that drives nothing
+        assert all(
+            bool(state.state) != active_high for state in pin.states[1:]
+        )  # the first state is before the pin became an output
         assert bool(pin.state) != active_high
-        relay(told())
-        until(lambda: relay.delivered == 1 and bool(pin.state) != active_high)
+        relay.handle(make_event())
+        until(lambda: relay.health().delivered == 1 and bool(pin.state) != active_high)
         assert [bool(state.state) for state in pin.states][-3:] == [not active_high, active_high, not active_high]
-        assert pin.states[-1].timestamp > 0.1  # since the state before; counted from the grant it is a second
+        assert pin.states[-1].timestamp > 0.1  # seconds since the state before
 
 
-def test_only_grants_move_it() -> None:
+def test_only_grants_switch_the_relay() -> None:
     device = Scripted()
     relay = Relay(device, 60)
-    for event in (told(outcome="denied"), notice("start", outcome="granted", now=1, utc=NOON)):
-        relay(event)
+    for event in (make_event(outcome="denied"), notice("start", outcome="granted", now=1, utc=NOON)):
+        relay.handle(event)
     relay.close()
     assert [device.next(), device.next()] == ["off", "close"]
 
 
-def test_another_grant_extends_and_never_shortens() -> None:
+def test_another_grant_extends_the_time() -> None:
     now = [0.0]
     device = Scripted()
     relay = Relay(device, 60, clock=lambda: now[0])
-    relay(told())
+    relay.handle(make_event())
     assert device.next() == "on"
     now[0] = 59.0
-    relay(told())
+    relay.handle(make_event())
     assert device.next() == "on"
-    now[0] = 61.0  # past the end of the first
-    relay(told())
-    assert device.next() == "on"  # and not off before
+    now[0] = 61.0  # after the end of the first grant
+    relay.handle(make_event())
+    assert device.next() == "on"  # not off before
     now[0] = 122.0
-    relay._asked.put(-1e9)  # wakes it up, asks for nothing
+    relay._worker.handle(-1e9)  # a grant that is too old wakes the worker up
     assert device.next() == "off"
     relay.close()
 
 
-def test_a_grant_that_waited_for_too_long_opens_nothing() -> None:
+def test_grant_that_waited_too_long_opens_nothing() -> None:
     now = [100.0]
     device = Scripted()
     relay = Relay(device, 3, clock=lambda: now[0])
-    relay._asked.put(96.9)
-    until(lambda: relay.failed == 1)
+    relay._worker.handle(96.9)
+    until(lambda: relay.health().failed == 1)
     relay.close()
     assert device.next() == "off"
 
 
-def test_the_end_switches_off_at_once() -> None:
+def test_close_switches_off_at_once() -> None:
     device = Scripted()
     relay = Relay(device, 60)
-    relay(told())
+    relay.handle(make_event())
     assert device.next() == "on"
     relay.close()
     assert [device.next(), device.next()] == ["off", "close"]
 
 
-def test_what_fails_is_counted_and_off_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_are_counted_and_off_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
     device = Scripted(on=1, off=1)
-    relay = Relay(device, 1.0)
-    relay(told())
+    relay = Relay(device, 0.2)
+    relay.handle(make_event())
     assert [device.next() for _ in range(3)] == ["on", "off", "off"]
-    relay(told())
+    relay.handle(make_event())
     assert [device.next() for _ in range(2)] == ["on", "off"]
     relay.close()
-    assert (relay.delivered, relay.failed) == (1, 2)
-    assert "does not obey" in caplog.text
+    assert (relay.health().delivered, relay.health().failed) == (1, 2)
+    assert "no such line" in caplog.text
 
 
-def test_a_pin_that_hangs_delays_nobody() -> None:
+def test_hanging_pin_never_blocks_handle(monkeypatch: pytest.MonkeyPatch) -> None:
     hang: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     class Stuck(Scripted):
@@ -131,30 +133,32 @@ def test_a_pin_that_hangs_delays_nobody() -> None:
 
     device = Stuck()
     relay = Relay(device, 60)
-    relay(told())
+    relay.handle(make_event())
     assert device.next() == "on"
     for _ in range(10):
-        relay(told())  # would never return if it waited
-    assert relay.dropped == 2
-    relay.close(0.01)
+        relay.handle(make_event())  # would block here
+    assert relay.health().dropped == 3
+    monkeypatch.setattr(relay._worker, "_close_seconds", 0.01)
+    relay.close()
     for _ in range(20):
         hang.put(None)
 
 
-def test_a_signal_leaves_it_off() -> None:
-    """The terminal's own way to end: SIGTERM ends the loop, and what was opened is closed."""
+@pytest.mark.slow
+def test_relay_is_off_after_sigterm() -> None:
+    """As in the terminal: SIGTERM ends the loop, and the relay is closed."""
     script = (
         "import signal, sys, threading\n"
         "from contextlib import closing\n"
         "import gpiozero\n"
         "from gpiozero.pins.mock import MockFactory\n"
         "from edge.sinks.gpio import GpioSettings, open_sink\n"
-        "from tests.edge.events.test_event import told\n"
+        "from tests.fixtures.events import make_event\n"
         "pins = gpiozero.Device.pin_factory = MockFactory()\n"
         "stop = threading.Event()\n"
         "signal.signal(signal.SIGTERM, lambda *_: stop.set())\n"
         "with closing(open_sink(GpioSettings(pin=17, seconds=60.0))) as relay:\n"
-        "    relay(told())\n"
+        "    relay.handle(make_event())\n"
         "    while not pins.pin(17).state: pass\n"
         "    print('on', flush=True)\n"
         "    stop.wait()\n"
@@ -170,12 +174,12 @@ def test_a_signal_leaves_it_off() -> None:
         assert run.stdout.read() == "[True, False]\n"
 
 
-def test_a_pin_that_cannot_be_used_is_refused() -> None:
+def test_pin_in_use_is_an_error() -> None:
     with closing(open_sink(GpioSettings(pin=17))), pytest.raises(SinkError, match="GPIO 17"):
         open_sink(GpioSettings(pin=17))
 
 
 @pytest.mark.parametrize("wrong", [{"pin": -1}, {"pin": 64}, {"seconds": 0.0}, {"seconds": float("nan")}, {"seconds": 61.0}])
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ParameterError):
         GpioSettings(**{"pin": 17} | wrong)

@@ -13,13 +13,15 @@ import pytest
 from edge import settings as configuration
 from edge.decision.challenge import PROMPTS, LivenessSettings
 from edge.errors import KitError
-from edge.events.event import Event, ForPeople, Sink, notice
-from edge.monitor.annotate import View
+from edge.events.event import Event, notice
+from edge.events.health import Count
 from edge.monitor.metrics import Metrics
+from edge.sinks.stdout import text_line
 from edge.terminal.loop import Terminal
 from edge.terminal.wiring import open_terminal
 from scripts.research import liveness as simulation
 from scripts.research import simulated_visitors as actors
+from tests.fakes.sinks import CallbackSink, RecordingSink, RecordingViewer, fail
 from tests.fakes.stage import Play
 from tests.fixtures import kits as doors
 from tests.fixtures import orl_door
@@ -44,7 +46,7 @@ class Living(Play):
         self.asked: list[tuple[float, str]] = []
         self.decided = False
 
-    def __call__(self, event: Event) -> None:
+    def react(self, event: Event) -> None:
         if event.kind == "challenge":
             assert event.outcome is not None
             self.asked.append((self.clock, event.outcome))
@@ -63,40 +65,45 @@ def _unseen(name: str) -> list[Any]:
     return orl_door.orl.people()[name][orl_door.PHOTOS :]
 
 
-def watch(case: str, seconds: float = 14.0, **changes: Any) -> tuple[list[Event], list[View], Terminal]:
-    camera, events, views = Living(case, GUEST, seconds), list[Event](), list[View]()
+def watch(case: str, seconds: float = 14.0, **changes: Any) -> tuple[RecordingSink, RecordingViewer, Terminal]:
+    camera, events, views = Living(case, GUEST, seconds), RecordingSink(), RecordingViewer()
     liveness = LivenessSettings(**({"challenge": True} | changes))
-    sinks: list[Sink] = [camera, events.append]
-    terminal = Terminal(orl_door.recognizer(), camera, liveness=liveness, sinks=sinks, viewers=[views.append])
+    sinks = (CallbackSink(camera.react), events)
+    terminal = Terminal(orl_door.recognizer(), camera, liveness=liveness, sinks=sinks, viewers=[views])
     prompts = itertools.cycle(("right", "left"))
     terminal._door._draw = lambda choices: next(prompts)
     terminal.run()
     return events, views, terminal
 
 
-def test_the_terminal_asks_tells_shows_and_lets_in_who_turns_the_head() -> None:
+def challenges(terminal: Terminal) -> tuple[int, int]:
+    """Return how many challenges were met and not met."""
+    return terminal.counters[Count.CHALLENGES_MET], terminal.counters[Count.CHALLENGES_NOT_MET]
+
+
+def test_terminal_asks_shows_the_prompt_and_grants_after_the_movement() -> None:
     events, views, terminal = watch(actors.HEAD)
     asked = [event for event in events if event.kind == "challenge"]
     decided = [(event.outcome, event.reason, event.label) for event in events if event.kind == "decision"]
     assert decided == [("granted", "recognised", GUEST)]
     assert len(asked) == 2
     assert all(event.reason == PROMPTS[event.outcome or ""] and event.visit == 1 for event in asked)
-    assert not any(event.grants or event.label for event in asked), "who it is, is not told before it is decided"
+    assert not any(event.grants or event.label for event in asked), "the label is not sent before the decision"
     shown = {mark.text for view in views for mark in view.marks}
     assert {event.reason for event in asked} <= shown
-    assert (terminal.counters["met"], terminal.counters["not met"]) == (1, 0)
+    assert challenges(terminal) == (1, 0)
 
 
 @pytest.mark.parametrize("case", ["a photo on a stand", "a flat photo, turned as asked"])
-def test_the_terminal_lets_no_flat_photo_in(case: str) -> None:
+def test_flat_photo_is_denied(case: str) -> None:
     events, _, terminal = watch(case)
     (decision,) = (event for event in events if event.kind == "decision")
     assert (decision.outcome, decision.label) == ("denied", GUEST)
     assert (decision.reason or "").startswith("challenge failed: ")
-    assert (terminal.counters["met"], terminal.counters["not met"]) == (0, 1)
+    assert challenges(terminal) == (0, 1)
 
 
-def test_the_terminal_sees_that_a_photo_is_held_up() -> None:
+def test_held_up_photo_is_recognised_as_a_picture() -> None:
     events, _, _ = watch("a flat photo, turned as asked", challenge=False, screen=True)
     assert [event.reason for event in events if event.kind == "decision"] == ["looks like a picture: moving edges"]
     events, _, _ = watch(actors.HEAD, challenge=False, screen=True)
@@ -104,24 +111,20 @@ def test_the_terminal_sees_that_a_photo_is_held_up() -> None:
 
 
 @pytest.mark.parametrize("part", ["surface", "relief"])
-def test_a_check_that_fails_lets_nobody_in(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    def fail(*_: Any) -> Any:
-        raise RuntimeError("injected")
-
+def test_failing_check_gives_no_grant(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     monkeypatch.setattr(f"edge.terminal.loop.{part}", fail)
     events, _, terminal = watch(actors.HEAD, 2.0, screen=True)
     assert not any(event.grants for event in events)
-    assert terminal.counters["failures"] >= 20, "each frame is tried"
+    assert terminal.counters["failures"] >= 20, "every frame is processed"
 
 
-def test_words_and_figures() -> None:
+def test_challenge_has_a_text_line_and_metrics() -> None:
     asked = notice("challenge", now=1, utc=WHEN, outcome="left", reason=PROMPTS["left"], visit=7)
-    with open("/dev/null", "w") as stream:
-        assert ForPeople(stream, zone=UTC).line(asked) == "12:00:00  Turn your head to the left, and back."
+    assert text_line(asked, zone=UTC) == "12:00:00  Turn your head to the left, and back."
     assert asked.visit == 7
     pytest.importorskip("prometheus_client")
     terminal = Terminal(orl_door.recognizer(), Living(actors.HEAD, GUEST), liveness=ASKED)
-    terminal.counters["not met"] += 3
+    terminal.counters[Count.CHALLENGES_NOT_MET] += 3
     metrics = Metrics("127.0.0.1:0")
     metrics.watch(terminal.health)
     text = metrics.text()[0].decode()
@@ -130,7 +133,7 @@ def test_words_and_figures() -> None:
     assert 'edge_challenges_total{outcome="met"} 0.0' in text
 
 
-def test_a_kit_without_a_detector_cannot_challenge(tmp_path: Path) -> None:
+def test_challenge_needs_a_kit_with_a_detector(tmp_path: Path) -> None:
     file = tmp_path / "door.kit"
     file.write_bytes(doors.kit())
     settings_with = configuration.parse(b"[liveness]\nchallenge = true\n")

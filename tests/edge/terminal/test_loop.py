@@ -1,4 +1,4 @@
-"""The whole terminal on real faces: who is let in, once; and that nothing that goes wrong ever lets anybody in."""
+"""The whole terminal on real faces: who gets a grant, once; and no fault ever leads to a grant."""
 
 from __future__ import annotations
 
@@ -22,47 +22,34 @@ from edge.camera.open import open_camera
 from edge.camera.recording import Recording
 from edge.decision.doorlist import DoorList
 from edge.errors import KitError
-from edge.events.event import Event, StreamClosed
+from edge.events.event import Event
+from edge.events.sink import OutputClosed
+from edge.events.view import View
 from edge.kit import format as kits
-from edge.monitor.annotate import View
 from edge.terminal.loop import Terminal
 from edge.vision.recognize import Recognition, Recognizer
 from tests.fakes.mjpeg_server import MjpegServer, jpeg, part
+from tests.fakes.sinks import CallbackSink, RecordingSink, RecordingViewer, fail
 from tests.fakes.stage import Stage
 from tests.fixtures import kits as doors
 from tests.fixtures import orl_door
 from tests.fixtures.data import ROOT
 from tests.fixtures.orl_door import FPS, GUEST, OTHER, STRANGER, empty_room, frames, sending, together
+from tests.fixtures.terminals import run_to_end
+from tests.fixtures.waiting import until
 
 DEADLINE = 60.0
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+EVERYONE = DoorList.parse(b'[[allow]]\npeople = "everyone"')
 
 
-def until(holds: Callable[[], Any], what: str = "that never happened") -> Any:
-    """The first true value of `holds`, however slow the machine is."""
-    end = time.monotonic() + DEADLINE
-    while not (value := holds()):
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
-    return value
+class FailingViewer:
+    def show(self, view: View) -> None:
+        fail()
 
 
-class Events(list[Event]):
-    """A sink that remembers."""
-
-    def __call__(self, event: Event) -> None:
-        self.append(event)
-
-    def of(self, kind: str) -> list[tuple[str | None, str | None]]:
-        return [(event.outcome, event.label if kind == "decision" else event.reason) for event in self if event.kind == kind]
-
-    @property
-    def decisions(self) -> list[tuple[str | None, str | None]]:
-        return self.of("decision")
-
-
-class Meddled(Recognizer):
-    """The real recogniser, to which something happens at each frame before it answers."""
+class HookedRecognizer(Recognizer):
+    """The real recognizer with a hook before each frame."""
 
     def __init__(self, before: Callable[[int], None]) -> None:
         super().__init__(orl_door.recognizer().kit)
@@ -74,34 +61,21 @@ class Meddled(Recognizer):
         return super().recognize(image, min_face=min_face)
 
 
-def fail(*_: Any, **__: Any) -> Any:
-    raise RuntimeError("injected")
+# Grants and denials
 
 
-def watch(camera: Camera, recognizer: Recognizer | None = None, **options: Any) -> tuple[Events, Terminal]:
-    """All that is told of what this camera sees."""
-    events = Events()
-    options["sinks"] = [*options.get("sinks", []), events]
-    terminal = Terminal(recognizer or orl_door.recognizer(), camera, **options)
-    terminal.run()
-    return events, terminal
-
-
-# Who is let in
-
-
-def test_a_video_of_three_visits_gives_three_decisions(tmp_path: Path) -> None:
+def test_video_of_three_visits_gives_three_decisions(tmp_path: Path) -> None:
     gone = empty_room(12)
     path = orl_door.video(
         tmp_path / "door.avi", frames(GUEST, 24), gone, frames(STRANGER, 8), gone, frames(OTHER, 8), gone, frames(GUEST, 8)
     )
     with open_camera(str(path)) as camera:
-        events, terminal = watch(camera)
+        events, terminal = run_to_end(camera)
     assert events.decisions == [("granted", GUEST), ("denied", None), ("granted", OTHER)], (
-        "the guest is back within ten seconds"
+        "the guest came back within ten seconds: the same visit"
     )
     assert [event.kind for event in events] == ["start", "decision", "decision", "decision", "stop"]
-    assert events[-1].reason == "the recording is over"
+    assert events[-1].reason == "recording ended"
     assert len({event.event_id for event in events}) == 5
     granted = events[1]
     assert granted.confidence is not None
@@ -114,33 +88,33 @@ def test_a_video_of_three_visits_gives_three_decisions(tmp_path: Path) -> None:
     assert terminal.counters["failures"] == 0
 
 
-def test_whoever_is_there_when_the_recording_ends_gets_a_decision() -> None:
-    events, _ = watch(Recording("video", ((image, i / FPS) for i, image in enumerate(frames(STRANGER, 5)))))
+def test_visit_at_the_end_of_a_recording_gets_a_decision() -> None:
+    events, _ = run_to_end(Recording("video", ((image, i / FPS) for i, image in enumerate(frames(STRANGER, 5)))))
     assert events.decisions == [("denied", None)]
     assert [event.reason for event in events if event.kind == "decision"] == ["unknown person"]
 
 
-def test_an_empty_scene_tells_nothing() -> None:
-    events, terminal = watch(Stage(empty_room(12)))
+def test_empty_scene_gives_no_decision() -> None:
+    events, terminal = run_to_end(Stage(empty_room(12)))
     assert [event.kind for event in events] == ["start", "stop"]
     assert terminal.counters["faces"] == 0
 
 
 def test_two_people_at_once_are_two_visits() -> None:
-    events, _ = watch(Stage(together(GUEST, OTHER)))
+    events, _ = run_to_end(Stage(together(GUEST, OTHER)))
     assert sorted(events.decisions) == [("granted", GUEST), ("granted", OTHER)]
     assert len({event.visit for event in events if event.kind == "decision"}) == 2
-    events, _ = watch(Stage(together(GUEST, STRANGER), empty_room(12)))
-    assert sorted(events.decisions, key=str) == [("denied", None), ("granted", GUEST)], "nobody comes in with somebody else"
+    events, _ = run_to_end(Stage(together(GUEST, STRANGER), empty_room(12)))
+    assert sorted(events.decisions, key=str) == [("denied", None), ("granted", GUEST)], "a grant is for one person only"
 
 
-def test_broken_frames_are_counted_and_passed_over(tmp_path: Path) -> None:
+def test_broken_frames_are_counted_and_skipped(tmp_path: Path) -> None:
     for i, image in enumerate(frames(GUEST, 8)):
         data = jpeg(image)
         (tmp_path / f"{i}a.jpg").write_bytes(data)
         (tmp_path / f"{i}b.jpg").write_bytes(data[: len(data) // 2] if i % 2 else b"no picture")
     with open_camera(str(tmp_path)) as camera:
-        events, terminal = watch(camera)
+        events, terminal = run_to_end(camera)
     assert events.decisions == [("granted", GUEST)]
     assert terminal.health()["counters"]["broken"] == 8
     assert terminal.counters["frames"] == 8
@@ -150,31 +124,31 @@ def test_broken_frames_are_counted_and_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("age", "outcome"), [(0.9, "granted"), (1.01, "denied")])
-def test_a_frame_older_than_a_second_never_leads_to_a_grant(age: float, outcome: str) -> None:
-    events, _ = watch(Stage(frames(GUEST, 8), empty_room(24), age=age))
+def test_frame_older_than_a_second_gives_no_grant(age: float, outcome: str) -> None:
+    events, _ = run_to_end(Stage(frames(GUEST, 8), empty_room(24), age=age))
     assert [decision for decision, _ in events.decisions] == [outcome]
     assert all((event.reason, event.frames) == ("stale frame", 8) for event in events if event.outcome == "denied")
 
 
-def test_a_recogniser_that_takes_longer_than_a_second_grants_nothing() -> None:
+def test_recognizer_slower_than_a_second_gives_no_grant() -> None:
     stage = Stage(frames(GUEST, 8))
 
     def dawdle(_: int) -> None:
         stage.clock += 1.05
 
-    events, terminal = watch(stage, Meddled(dawdle))
+    events, terminal = run_to_end(stage, HookedRecognizer(dawdle))
     assert ("granted", GUEST) not in events.decisions
     assert terminal.counters["granted"] == 0
 
 
-def test_a_sink_that_takes_its_time_over_one_does_not_let_the_next_in_late() -> None:
+def test_slow_sink_does_not_cause_a_late_grant() -> None:
     stage = Stage(together(GUEST, OTHER))
 
     def relay(event: Event) -> None:
         if event.grants:
             stage.clock += 1.5
 
-    events, terminal = watch(stage, sinks=[relay])
+    events, terminal = run_to_end(stage, sinks=[CallbackSink(relay)])
     assert [event.outcome for event in events if event.kind == "decision"] == ["granted", "denied"]
     assert [event.reason for event in events if event.outcome == "denied"] == ["stale frame"]
     assert terminal.counters["granted"] == 1
@@ -185,14 +159,14 @@ def test_a_sink_that_takes_its_time_over_one_does_not_let_the_next_in_late() -> 
     [lambda number, now: 1000.0, lambda number, now: 1001.0 - number / FPS, lambda number, now: math.nan],
     ids=["the same again", "backwards", "not a number"],
 )
-def test_frames_that_are_not_newer_than_the_last_grant_nothing(stamps: Callable[[int, float], float]) -> None:
-    events, _ = watch(Stage(frames(GUEST, 8), stamps=stamps))
+def test_frames_that_are_not_newer_give_no_grant(stamps: Callable[[int, float], float]) -> None:
+    events, _ = run_to_end(Stage(frames(GUEST, 8), stamps=stamps))
     assert events.decisions == []
 
 
-def test_a_frame_from_the_future_is_passed_over_and_those_after_it_count() -> None:
+def test_frame_from_the_future_is_skipped() -> None:
     stage = Stage(frames(GUEST, 8), stamps=lambda number, now: now + 3600 if number <= 3 else now)
-    events, terminal = watch(stage)
+    events, terminal = run_to_end(stage)
     assert terminal.counters["failures"] == 3
     assert events.decisions == [("granted", GUEST)]
     assert [event.frames for event in events if event.grants] == [3]
@@ -208,7 +182,7 @@ def test_a_frame_from_the_future_is_passed_over_and_those_after_it_count() -> No
         (None, "UTC", datetime(1970, 1, 1, 8, 30, tzinfo=UTC), "denied"),
     ],
 )
-def test_the_door_list_is_asked_at_the_time_of_its_place(
+def test_door_list_uses_its_time_zone(
     monkeypatch: pytest.MonkeyPatch, zone: str | None, device: str, clock: datetime, outcome: str
 ) -> None:
     place = f'[door]\ntimezone = "{zone}"\n' if zone else ""
@@ -216,29 +190,28 @@ def test_the_door_list_is_asked_at_the_time_of_its_place(
     with monkeypatch.context() as patch:
         patch.setenv("TZ", device)
         time.tzset()
-        events, _ = watch(Stage(frames(GUEST, 8)), door_list=door_list, clock=lambda: clock)
+        events, _ = run_to_end(Stage(frames(GUEST, 8)), door_list=door_list, clock=lambda: clock)
     time.tzset()
     assert events.decisions == [(outcome, GUEST)]
 
 
-# What goes wrong
+# Faults
 
 
-def meddle(part: str) -> tuple[Terminal, Events]:
-    """A terminal in which one part always fails, before the guest."""
-    events = Events()
+def faulty_terminal(part: str) -> tuple[Terminal, RecordingSink]:
+    """A terminal in which one part always fails."""
+    events = RecordingSink()
     options: dict[str, Any] = {"clock": fail} if part == "clock" else {"clock": lambda: NOON}
-    recognizer = Meddled(fail) if part == "recognizer" else orl_door.recognizer()
-    door_list = DoorList.parse(b'[[allow]]\npeople = "everyone"')
-    terminal = Terminal(recognizer, Stage(frames(GUEST, 8)), door_list=door_list, sinks=[events], **options)
+    recognizer = HookedRecognizer(fail) if part == "recognizer" else orl_door.recognizer()
+    terminal = Terminal(recognizer, Stage(frames(GUEST, 8)), door_list=EVERYONE, sinks=[events], **options)
     return terminal, events
 
 
 @pytest.mark.parametrize("part", ["recognizer", "clock", "tracker.update", "tracker.ended", "door.step", "door_list.refusal"])
-def test_whatever_fails_lets_nobody_in_and_the_loop_goes_on(
+def test_failing_part_gives_no_grant_and_the_loop_continues(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
 ) -> None:
-    terminal, events = meddle(part)
+    terminal, events = faulty_terminal(part)
     owner, _, method = part.partition(".")
     if method == "refusal":
         monkeypatch.setattr(DoorList, "refusal", fail)
@@ -247,76 +220,75 @@ def test_whatever_fails_lets_nobody_in_and_the_loop_goes_on(
     terminal.run()
     assert not any(event.grants for event in events)
     assert terminal.counters["granted"] == 0
-    assert terminal.counters["frames"] == 8, "each frame is tried"
+    assert terminal.counters["frames"] == 8, "every frame is processed"
     assert terminal.counters["failures"] >= 1
     assert "injected" in caplog.text
 
 
-def test_one_bad_frame_costs_itself_only() -> None:
+def test_one_failing_frame_does_not_affect_the_others() -> None:
     def fail_once(call: int) -> None:
         if call == 2:
             fail()
 
-    events, terminal = watch(Stage(frames(GUEST, 8)), Meddled(fail_once))
+    events, terminal = run_to_end(Stage(frames(GUEST, 8)), HookedRecognizer(fail_once))
     assert events.decisions == [("granted", GUEST)]
     assert [event.frames for event in events if event.grants] == [3], "the bad one is not among them"
     assert terminal.counters["failures"] == 1
 
 
-def test_a_door_list_that_fails_denies_one_and_costs_the_other_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_door_list_denies_only_that_person(monkeypatch: pytest.MonkeyPatch) -> None:
     def picky(self: DoorList, label: str, when: datetime) -> None:
         if label == OTHER:
             fail()
 
     monkeypatch.setattr(DoorList, "refusal", picky)
-    door_list = DoorList.parse(b'[[allow]]\npeople = "everyone"')
-    events, terminal = watch(Stage(together(GUEST, OTHER)), door_list=door_list)
+    events, terminal = run_to_end(Stage(together(GUEST, OTHER)), door_list=EVERYONE)
     assert sorted(events.decisions) == [("denied", OTHER), ("granted", GUEST)]
     assert terminal.counters["failures"] == 1
 
 
-def test_a_camera_that_raises_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_camera_that_raises_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     stage, calls = Stage(frames(GUEST, 8)), iter(range(100))
     give = stage.frame
     monkeypatch.setattr(stage, "frame", lambda timeout: fail() if next(calls) % 2 else give(timeout))
-    events, terminal = watch(stage)
+    events, terminal = run_to_end(stage)
     assert events.decisions == [("granted", GUEST)]
     assert terminal.counters["failures"] == 7
 
 
-def test_sinks_and_viewers_that_fail_cost_the_others_nothing() -> None:
-    views: list[View] = []
-    events, terminal = watch(Stage(frames(GUEST, 8)), sinks=[fail], viewers=[fail, views.append])
+def test_failing_sinks_and_viewers_do_not_affect_the_others() -> None:
+    views = RecordingViewer()
+    events, terminal = run_to_end(Stage(frames(GUEST, 8)), sinks=[CallbackSink(fail)], viewers=[FailingViewer(), views])
     assert events.decisions == [("granted", GUEST)]
     assert terminal.counters["undelivered"] == 3  # start, decision, stop
     assert terminal.counters["failures"] == len(views) == 8
-    assert [mark.colour for view in views for mark in view.marks] == ["watching"] * 2 + ["granted"] * 6
+    assert [mark.state for view in views for mark in view.marks] == ["watching"] * 2 + ["granted"] * 6
 
 
-def test_an_interrupt_ends_it_with_a_stop_event_and_no_grant() -> None:
+def test_interrupt_gives_a_stop_event_and_no_grant() -> None:
     def interrupt(call: int) -> None:
         if call == 3:
             raise KeyboardInterrupt
 
-    events = Events()
-    terminal = Terminal(Meddled(interrupt), Stage(frames(GUEST, 8)), sinks=[events])
+    events = RecordingSink()
+    terminal = Terminal(HookedRecognizer(interrupt), Stage(frames(GUEST, 8)), sinks=[events])
     with pytest.raises(KeyboardInterrupt):
         terminal.run()
     assert [event.kind for event in events] == ["start", "stop"]
     assert events[-1].reason == "interrupted"
 
 
-def test_when_nobody_reads_any_more_the_other_sinks_hear_of_the_stop() -> None:
+def test_closed_output_ends_the_run_with_a_stop_event() -> None:
     def read_once(event: Event) -> None:
         if event.kind != "start":
-            raise StreamClosed
+            raise OutputClosed
 
-    events, _ = watch(Stage(frames(GUEST, 8), empty_room(12)), sinks=[read_once])
+    events, _ = run_to_end(Stage(frames(GUEST, 8), empty_room(12)), sinks=[CallbackSink(read_once)])
     assert [event.kind for event in events] == ["start", "decision", "stop"]
-    assert events[-1].reason == "nobody reads the events any more"
+    assert events[-1].reason == "output closed"
 
 
-def test_a_kit_that_finds_no_faces_is_refused_at_the_start() -> None:
+def test_kit_without_detection_is_an_error_at_the_start() -> None:
     terminal = Terminal(Recognizer(kits.parse(doors.kit())), Stage(empty_room(1)))
     with pytest.raises(KitError, match="cropped"):
         terminal.run()
@@ -326,9 +298,9 @@ def test_a_kit_that_finds_no_faces_is_refused_at_the_start() -> None:
 
 
 @contextmanager
-def running(camera: Camera, **options: Any) -> Iterator[tuple[Events, Terminal]]:
-    """A terminal at work on a thread of its own."""
-    events, stop = Events(), threading.Event()
+def running(camera: Camera, **options: Any) -> Iterator[tuple[RecordingSink, Terminal]]:
+    """A terminal that runs on its own thread."""
+    events, stop = RecordingSink(), threading.Event()
     terminal = Terminal(orl_door.recognizer(), camera, sinks=[events], **options)
     thread = threading.Thread(target=terminal.run, args=(stop,))
     thread.start()
@@ -340,7 +312,7 @@ def running(camera: Camera, **options: Any) -> Iterator[tuple[Events, Terminal]]
         assert not thread.is_alive()
 
 
-def test_a_stall_in_mid_visit_is_told_in_time_and_grants_nothing_then_the_camera_is_back() -> None:
+def test_stalled_camera_is_lost_then_back_and_old_frames_do_not_count() -> None:
     with MjpegServer() as server:
         first, second, *_ = map(jpeg, frames(GUEST, 8))
         threading.Timer(0.1, server.push, [first]).start()
@@ -349,20 +321,20 @@ def test_a_stall_in_mid_visit_is_told_in_time_and_grants_nothing_then_the_camera
             server.push(second)
             until(lambda: events.of("camera") and events.decisions)
             assert events.of("camera") == [("lost", "No frame for 2 seconds.")]
-            assert events.decisions == [("denied", None)], "two frames are not enough, and for a second none came"
+            assert events.decisions == [("denied", None)], "two frames are not enough"
             assert not terminal.health()["camera_up"]
             with sending(server, frames(GUEST, 8)):
                 granted = until(lambda: [event for event in events if event.grants])
             assert events.of("camera")[1:] == [("back", None)]
             assert len(granted) == 1
-            assert granted[0].visit > 1, "none of the two frames before the stall counts"
+            assert granted[0].visit > 1, "the frames before the stall do not count"
             assert granted[0].seconds_from_capture < 1
             assert terminal.health()["counters"]["reconnects"] == 1
     assert events[-1].kind == "stop"
-    assert events[-1].reason == "asked to"
+    assert events[-1].reason == "stop requested"
 
 
-def test_a_camera_that_drops_sends_rubbish_and_goes_away_lets_one_person_in_once() -> None:
+def test_unreliable_camera_gives_one_grant() -> None:
     with MjpegServer() as server, sending(server, frames(GUEST, 8)), open_camera(server.url) as camera:
         with running(camera, max_fps=15) as (events, terminal):
             until(lambda: events.decisions)
@@ -380,7 +352,7 @@ def test_a_camera_that_drops_sends_rubbish_and_goes_away_lets_one_person_in_once
         assert terminal.counters["failures"] == 0
 
 
-def test_a_camera_that_is_not_there_yet_is_lost_and_then_back() -> None:
+def test_missing_camera_is_lost_and_then_back() -> None:
     with MjpegServer() as server:
         server.go_down()
         with open_camera(server.url, wait=True) as camera, running(camera) as (events, _):
@@ -393,7 +365,7 @@ def test_a_camera_that_is_not_there_yet_is_lost_and_then_back() -> None:
     assert "refused" in (events.of("camera")[0][1] or "")
 
 
-def test_a_camera_that_only_takes_its_time_to_open_was_never_lost() -> None:
+def test_camera_that_opens_slowly_is_not_lost() -> None:
     with MjpegServer() as server, open_camera(server.url, wait=True) as camera, running(camera) as (events, _):
         server.wait_for_client()
         time.sleep(0.3)
@@ -404,7 +376,7 @@ def test_a_camera_that_only_takes_its_time_to_open_was_never_lost() -> None:
     assert events.decisions == [("granted", GUEST)]
 
 
-def test_no_more_frames_are_looked_at_than_was_asked_for_and_a_stop_does_not_wait() -> None:
+def test_max_fps_limits_the_frames_and_a_stop_does_not_wait() -> None:
     class Endless(Stage):
         ended = False
 
@@ -418,11 +390,11 @@ def test_no_more_frames_are_looked_at_than_was_asked_for_and_a_stop_does_not_wai
     with running(Endless(), max_fps=0.01) as (_, terminal):
         until(lambda: terminal.counters["frames"] == 1)
         asked = time.monotonic()
-    assert time.monotonic() - asked < DEADLINE, "and not the 100 seconds to the next frame"
+    assert time.monotonic() - asked < DEADLINE, "less than the 100 seconds to the next frame"
     assert terminal.counters["frames"] == 1
 
 
-def test_health_is_complete_from_the_start_and_without_names() -> None:
+def test_health_has_all_keys_from_the_start_and_no_names() -> None:
     terminal = Terminal(orl_door.recognizer(), Stage(frames(GUEST, 8)))
     before = set(terminal.health()["counters"])
     assert before >= {"frames", "faces", "failures", "granted", "denied", "undelivered", "dropped", "broken", "reconnects"}
@@ -431,10 +403,10 @@ def test_health_is_complete_from_the_start_and_without_names() -> None:
     assert GUEST not in str(terminal.health()).replace(terminal.health()["kit"], "")
 
 
-# In other people's programs
+# Use as a library
 
 
-def test_the_library_is_loaded_when_it_is_used() -> None:
+def test_library_is_imported_on_first_use() -> None:
     script = (
         "import sys, edge\n"
         "assert not {'cv2', 'numpy', 'onnxruntime', 'typer'} & set(sys.modules), sorted(sys.modules)\n"
@@ -451,7 +423,7 @@ def examples() -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guide" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
 
 
-def test_the_examples_of_the_documentation_run(
+def test_examples_of_the_documentation_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)

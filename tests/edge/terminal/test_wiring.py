@@ -1,4 +1,4 @@
-"""One settings file, all sinks, real counterparts: each learns of the same visits, and a dead one costs the others nothing."""
+"""One settings file and all sinks with real receivers: all get the same events, and a dead receiver delays no other."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from edge.audit.crypto import write_keys
 from edge.audit.log import AuditLog
 from edge.audit.report import unseal
 from edge.events.event import notice
-from tests.edge.events.test_event import NOON
-from tests.edge.sinks.test_webhook import SECRET, Server
+from edge.terminal import wiring
 from tests.fakes.mqtt_broker import Broker, listening
+from tests.fakes.sinks import CallbackSink, RecordingSink, fail
+from tests.fakes.webhook_server import SECRET, WebhookServer
 from tests.fixtures import orl_door
 from tests.fixtures.command import command, environment
+from tests.fixtures.events import NOON
 from tests.fixtures.orl_door import GUEST, STRANGER, empty_room, frames
 
 EVENT = "lclrr-edge/north/event"
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -72,7 +76,7 @@ secret_file = "secret"
 
 
 def recognize(file: Path) -> list[str]:
-    """The ids of the events on stdout."""
+    """Run the command and return the ids of the events on stdout."""
     run = subprocess.run(
         command("recognize", "--settings", file), capture_output=True, text=True, env=environment(), timeout=120
     )
@@ -94,36 +98,36 @@ def logged(folder: Path) -> list[str]:
         return [entry.facts["event_id"] for entry in log.entries() if "event_id" in entry.facts]
 
 
-def test_all_learn_of_the_same_visits(broker: Broker, tmp_path: Path) -> None:
-    with closing(Server()) as server, listening(broker, EVENT) as ear:
-        told = recognize(settings(tmp_path, broker.port, server.port))
-        heard = [json.loads(ear.next(EVENT)) for _ in told]
+def test_all_receivers_get_the_same_events(broker: Broker, tmp_path: Path) -> None:
+    with closing(WebhookServer()) as server, listening(broker, EVENT) as subscriber:
+        delivered = recognize(settings(tmp_path, broker.port, server.port))
+        published = [json.loads(subscriber.next(EVENT)) for _ in delivered]
         posted = [json.loads(body) for _, _, body in server.got]
-    assert [facts["event_id"] for facts in heard] == told
-    assert [facts["event_id"] for facts in posted] == told
-    assert logged(tmp_path) == told
-    assert [facts["label"] for facts in heard][1] == GUEST
+    assert [facts["event_id"] for facts in published] == delivered
+    assert [facts["event_id"] for facts in posted] == delivered
+    assert logged(tmp_path) == delivered
+    assert [facts["label"] for facts in published][1] == GUEST
     assert [facts["label"] for facts in posted] == [None] * 4
-    assert json.loads((tmp_path / "opened").read_text())["event_id"] == told[1]
+    assert json.loads((tmp_path / "opened").read_text())["event_id"] == delivered[1]
     with closing(AuditLog(tmp_path / "audit.db", read_only=True)) as log:
         pictures = unseal(log, (tmp_path / "key.pem").read_bytes(), tmp_path / "pictures")
-    assert tmp_path / "pictures" / f"{told[1]}.jpg" in pictures
+    assert tmp_path / "pictures" / f"{delivered[1]}.jpg" in pictures
 
 
-def test_dead_counterparts_cost_the_others_nothing(tmp_path: Path) -> None:
+def test_dead_receivers_do_not_affect_the_others(tmp_path: Path) -> None:
     (tmp_path / "broker").mkdir()
-    nobody_there = Broker(tmp_path / "broker")
-    told = recognize(settings(tmp_path, nobody_there.port, nobody_there.port))
-    assert logged(tmp_path) == told
-    assert json.loads((tmp_path / "opened").read_text())["event_id"] == told[1]
+    stopped_broker = Broker(tmp_path / "broker")
+    delivered = recognize(settings(tmp_path, stopped_broker.port, stopped_broker.port))
+    assert logged(tmp_path) == delivered
+    assert json.loads((tmp_path / "opened").read_text())["event_id"] == delivered[1]
 
 
-def test_what_cannot_be_logged_opens_nothing(tmp_path: Path) -> None:
+def test_grant_that_cannot_be_logged_opens_nothing(tmp_path: Path) -> None:
     (tmp_path / "broker").mkdir()
-    nobody_there = Broker(tmp_path / "broker")
-    file = settings(tmp_path, nobody_there.port, nobody_there.port)
+    stopped_broker = Broker(tmp_path / "broker")
+    file = settings(tmp_path, stopped_broker.port, stopped_broker.port)
     limit = 1 << 15
-    with closing(AuditLog(tmp_path / "audit.db")) as held:  # so that the write-ahead file stays as large as it is
+    with closing(AuditLog(tmp_path / "audit.db")) as held:  # keeps the write-ahead file large
         while (tmp_path / "audit.db-wal").stat().st_size <= limit:
             held.append(notice("start", now=1, utc=NOON))
         before = held.verify().entries
@@ -133,12 +137,30 @@ def test_what_cannot_be_logged_opens_nothing(tmp_path: Path) -> None:
             text=True,
             env=environment(),
             timeout=120,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),  # no file may grow beyond
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),  # file size limit
         )
         assert held.verify().entries == before
     assert run.returncode == 0
     assert "the audit log was not written" in run.stderr
     events = [json.loads(line) for line in run.stdout.splitlines()]
-    assert [(event["outcome"], event["reason"]) for event in events if event["label"] == GUEST] == [("denied", "not logged")]
+    assert [(event["outcome"], event["reason"]) for event in events if event["label"] == GUEST] == [
+        ("denied", "audit log not written")
+    ]
     assert not any(event["outcome"] == "granted" for event in events)
     assert not (tmp_path / "opened").exists()
+
+
+def test_close_all_closes_every_sink() -> None:
+    class Closable(RecordingSink):
+        is_closed = False
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    class Broken(CallbackSink):
+        def close(self) -> None:
+            fail()
+
+    good = Closable()
+    wiring.close_all({"broken": Broken(fail), "good": good})
+    assert good.is_closed

@@ -1,0 +1,43 @@
+"""Health of a terminal: the counters and keys that the loop fills, and that metrics and preview read. No names of people."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypedDict
+
+
+class Count(StrEnum):
+    """Names of the counters."""
+
+    FRAMES = "frames"
+    FACES = "faces"
+    FAILURES = "failures"
+    GRANTED = "granted"
+    DENIED = "denied"
+    UNDELIVERED = "undelivered"
+    CHALLENGES_MET = "challenges met"
+    CHALLENGES_NOT_MET = "challenges not met"
+    CAMERA_DROPPED = "dropped"
+    CAMERA_BROKEN = "broken"
+    CAMERA_RECONNECTS = "reconnects"
+    LOGGED = "logged"
+    NOT_LOGGED = "not logged"
+    WITHHELD = "withheld"
+
+
+class Health(TypedDict):
+    """State of a terminal at one moment."""
+
+    camera: str
+    camera_up: bool
+    frame_age_seconds: float | None
+    """Age of the newest processed frame; None before the first."""
+    error: str
+    kit: str
+    thresholds: str
+    """How the kit's thresholds were found, in one sentence."""
+    counters: dict[str, int]
+    sinks: dict[str, dict[str, int]]
+    """Lost events by sink and cause (failed, dropped)."""
+    failing: list[str]
+    """Parts of the terminal that do not work now."""

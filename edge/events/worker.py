@@ -1,0 +1,142 @@
+"""The one worker: a thread with a bounded queue, so that no sink and no viewer delays a frame."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from edge.events.sink import OutputClosed, SinkHealth
+from edge.text import plural
+
+CLOSE_SECONDS = 1.0
+"""Usual time for the last items: a service must stop within 2 seconds."""
+RETRY_SECONDS = 0.5  # until `idle` is called again after an error
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class DeliveryError(Exception):
+    """An expected failure to deliver one item. The message contains no names of people."""
+
+
+class Worker(Generic[T]):
+    """Calls `work(item)` for each item, in order, on its own thread. A Worker of events is a complete sink.
+
+    - `work` returns None if the item is done. It returns a number of seconds to be called again with the same item; a new item
+      or the end shortens this pause. If it raises, the item has failed.
+    - `idle` is called when the queue is empty. It returns the seconds until its next call, or None: not before the next item.
+    - `finish` is called once at the end, on the same thread.
+    - `capacity` limits the waiting items, including the current one. Items that do not fit are dropped and counted; with
+      `wait_if_full` the caller waits instead.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[T], float | None],
+        *,
+        name: str,
+        capacity: int = 256,
+        wait_if_full: bool = False,
+        close_seconds: float = CLOSE_SECONDS,
+        idle: Callable[[], float | None] = lambda: None,
+        finish: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._delivered = self._failed = self._dropped = 0
+        self._work, self._idle, self._finish, self._name = work, idle, finish, name
+        self._capacity, self._wait_if_full, self._close_seconds = capacity, wait_if_full, close_seconds
+        self._queue: deque[T] = deque()
+        self._changed = threading.Condition()  # never held while `work` or `idle` runs
+        self._closing = self._output_closed = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def handle(self, item: T) -> None:
+        """Put an item into the queue."""
+        with self._changed:
+            if self._output_closed:
+                raise OutputClosed
+            if self._wait_if_full:
+                self._changed.wait_for(lambda: self._closing or len(self._queue) < self._capacity)
+            fits = not self._closing and len(self._queue) < self._capacity
+            if fits:
+                self._queue.append(item)
+                self._changed.notify_all()
+            else:
+                self._dropped += 1
+        if not fits:
+            log.warning("%s: the queue is full or closed, %d dropped so far", self._name, self._dropped)
+
+    def close(self) -> None:
+        """Handle the waiting items, for `close_seconds` at most, and stop."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(self._close_seconds)
+        with self._changed:
+            left = len(self._queue)
+            self._dropped += left
+            self._queue.clear()
+        if left:
+            log.warning("%s: the last %s not delivered", self._name, plural(left, "item was", "items were"))
+        elif self._thread.is_alive():
+            log.warning("%s did not stop in time", self._name)
+
+    def health(self) -> SinkHealth:
+        return SinkHealth(delivered=self._delivered, failed=self._failed, dropped=self._dropped, waiting=len(self._queue))
+
+    def _run(self) -> None:
+        try:
+            while (waiting := len(self._queue)) or not self._closing:
+                pause = self._handle_first() if waiting else self._call_idle()
+                if waiting and pause is None:
+                    continue
+                if waiting and self._closing:  # there is no time for another attempt
+                    break
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closing or len(self._queue) > waiting, pause)
+        except OutputClosed:
+            with self._changed:
+                self._output_closed = True
+                self._queue.clear()
+                self._changed.notify_all()
+        try:
+            self._finish()
+        except Exception:
+            log.exception("%s was not closed cleanly", self._name)
+
+    def _handle_first(self) -> float | None:
+        """Work on the first item, and take it out of the queue unless it wants another attempt."""
+        with self._changed:
+            if not self._queue:  # close() has just given up
+                return None
+            item = self._queue[0]
+        try:
+            pause = self._work(item)
+            if pause is not None:
+                return pause
+            self._delivered += 1
+        except OutputClosed:
+            raise
+        except DeliveryError as problem:
+            self._failed += 1
+            log.warning("%s: %s", self._name, problem)
+        except Exception:
+            self._failed += 1
+            log.exception("%s: an item was not delivered", self._name)
+        with self._changed:
+            if self._queue:
+                self._queue.popleft()
+            self._changed.notify_all()
+        return None
+
+    def _call_idle(self) -> float | None:
+        try:
+            return self._idle()
+        except Exception:
+            self._failed += 1
+            log.exception("%s failed while it waited for items", self._name)
+            return RETRY_SECONDS

@@ -1,0 +1,149 @@
+"""A video of the views that the terminal saw."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from edge.errors import UsageError
+from edge.events.sink import SinkHealth
+from edge.events.view import View
+from edge.events.worker import Worker
+from edge.monitor.annotate import Image, draw
+
+DEFAULT_FPS = 10.0
+CAPACITY = 8
+CLOSE_SECONDS = 60.0
+CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
+
+log = logging.getLogger(__name__)
+
+
+class VideoWriter:
+    """A viewer that writes an .mp4 or .avi file with a constant frame rate.
+
+    Without `fps` the rate is that of the first two frames. The video follows the times of the frames: a late frame is preceded
+    by copies of the last one, for a second at most, and a frame too many is left out. With `live`, frames that the disk has no
+    time for are dropped; without, the caller waits and every frame is written. The file gets its name when it is complete.
+    """
+
+    def __init__(self, path: str | Path, fps: float | None = None, *, live: bool = False) -> None:
+        self.path, self.written = Path(path), 0
+        if fps is not None and not 0 < fps <= 240:
+            raise UsageError(f"A video cannot have {fps:g} frames per second.", "Use a number from 1 to 240.")
+        if self.path.suffix.lower() not in CODECS:
+            raise UsageError(f"{path} is not a supported video.", f"Use a name that ends in {' or '.join(CODECS)}.")
+        if self.path.is_dir():
+            raise UsageError(f"{path} is a folder.", "Name a file in it.")
+        self._fps = fps or 0.0
+        self._part = _temporary_file_beside(self.path)
+        self._writer: cv2.VideoWriter | None = None
+        self._size = (0, 0)
+        self._start = 0.0
+        self._first: View | None = None
+        self._last: Image | None = None
+        self._worker = Worker(
+            self._write,
+            name=f"the video {self.path.name}",
+            capacity=CAPACITY,
+            wait_if_full=not live,
+            close_seconds=CLOSE_SECONDS,
+            finish=self._finish,
+        )
+
+    def __enter__(self) -> VideoWriter:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    def show(self, view: View) -> None:
+        self._worker.handle(view)
+
+    def close(self) -> None:
+        """Finish the file and give it its name. Without a frame there is no file."""
+        self._worker.close()
+
+    def health(self) -> SinkHealth:
+        return self._worker.health()
+
+    def _write(self, view: View) -> None:
+        if self._fps:
+            self._write_at_rate(view)
+        elif self._first is None:
+            self._first = view
+        else:
+            seconds = view.frame.captured - self._first.frame.captured
+            self._fps = round(min(max(1 / seconds if seconds > 0 else DEFAULT_FPS, 1), 60), 2)
+            self._write_at_rate(self._first)
+            self._write_at_rate(view)
+
+    def _finish(self) -> None:
+        try:
+            if not self._fps and self._first is not None:
+                self._fps = DEFAULT_FPS
+                self._write_at_rate(self._first)
+        finally:
+            if self._writer is not None:
+                self._writer.release()
+            if self.written:
+                os.replace(self._part, self.path)
+            else:
+                self._part.unlink(missing_ok=True)
+                log.warning("%s was not written: there was no frame", self.path)
+
+    def _write_at_rate(self, view: View) -> None:
+        image = draw(view)
+        writer = self._writer or self._open(image, view.frame.captured)
+        frame = _letterboxed(image, self._size)
+        missing = round((view.frame.captured - self._start) * self._fps) + 1 - self.written
+        second = max(1, round(self._fps))
+        if missing > second:  # the camera was lost: the video's clock stands still for the rest
+            self._start += (missing - second) / self._fps
+            missing = second
+        for _ in range(missing - 1):
+            writer.write(frame if self._last is None else self._last)
+        if missing > 0:
+            writer.write(frame)
+            self.written += missing
+        self._last = frame
+
+    def _open(self, image: Image, captured: float) -> cv2.VideoWriter:
+        height, width = image.shape[:2]
+        self._size, self._start = (width + width % 2, height + height % 2), captured  # codecs need even sizes
+        code = cv2.VideoWriter.fourcc(*CODECS[self.path.suffix.lower()])
+        writer = cv2.VideoWriter(str(self._part), code, self._fps, self._size)
+        if not writer.isOpened():
+            raise RuntimeError("OpenCV has no encoder for this kind of video")
+        self._writer = writer
+        return writer
+
+
+def _temporary_file_beside(path: Path) -> Path:
+    """Create an empty file in the same folder, private because it will show faces. Its suffix gives OpenCV the format."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=f".part{path.suffix.lower()}")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}).", "Choose an existing folder that you own.") from None
+    os.close(handle)
+    return Path(name)
+
+
+def _letterboxed(image: Image, size: tuple[int, int]) -> Image:
+    """Return `image` scaled to fit into size (width, height), centred on black."""
+    width, height = size
+    if image.shape[:2] == (height, width):
+        return image
+    scale = min(width / image.shape[1], height / image.shape[0])
+    if not (scale >= 1 and width - image.shape[1] < 2 and height - image.shape[0] < 2):  # an odd size is only padded
+        fitted = (max(1, min(width, round(image.shape[1] * scale))), max(1, min(height, round(image.shape[0] * scale))))
+        image = np.asarray(cv2.resize(image, fitted, interpolation=cv2.INTER_AREA), np.uint8)
+    canvas = np.zeros((height, width, 3), np.uint8)
+    top, left = (height - image.shape[0]) // 2, (width - image.shape[1]) // 2
+    canvas[top : top + image.shape[0], left : left + image.shape[1]] = image
+    return canvas

@@ -1,0 +1,103 @@
+"""A command that runs for each grant, with the event as JSON on its standard input."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from edge.errors import ParameterError, UsageError
+from edge.events.event import Event
+from edge.events.sink import SinkHealth
+from edge.events.worker import DeliveryError, Worker
+
+MAX_SECONDS = 600.0
+"""Limit for a command's time: it also delays the end of the service."""
+
+
+class CommandSink:
+    """Runs a command for each grant, without a shell.
+
+    After `seconds` the command's process group gets SIGTERM, and half a second later SIGKILL. Processes that a command leaves
+    in the background after a normal end are not touched. A grant that waited for more than `seconds` is not run: another
+    person may stand at the door by then.
+    """
+
+    GRACE_SECONDS = 0.5
+
+    def __init__(
+        self, command: str, seconds: float = 5.0, *, capacity: int = 8, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        check_seconds(seconds)
+        self._argv, self._seconds, self._clock = split_command(command), seconds, clock
+        self._deadline = math.inf
+        self._worker = Worker(
+            self._run_in_time,
+            name=f"the command {self._argv[0]}",
+            capacity=capacity,
+            close_seconds=seconds + 3 * self.GRACE_SECONDS,  # a command must not be cut off while it closes a door
+        )
+
+    def handle(self, event: Event) -> None:
+        if event.grants:
+            self._worker.handle((self._clock(), event))
+
+    def close(self) -> None:
+        """Let the running command and the waiting ones end, within the time of one command."""
+        self._deadline = self._clock() + self._seconds
+        self._worker.close()
+
+    def health(self) -> SinkHealth:
+        return self._worker.health()
+
+    def _run_in_time(self, queued: tuple[float, Event]) -> None:
+        since, event = queued
+        now = self._clock()
+        if now - since > self._seconds or now >= self._deadline:
+            raise DeliveryError("a grant waited too long and was not run")
+        self._run(event.to_json() + "\n", min(self._seconds, self._deadline - now))
+
+    def _run(self, line: str, seconds: float) -> None:
+        try:
+            # Its output goes to stderr (2), because stdout is ours. Its own session, so that signals reach its whole group.
+            process = subprocess.Popen(self._argv, stdin=subprocess.PIPE, stdout=2, start_new_session=True)
+        except OSError as error:
+            raise DeliveryError(f"cannot be started ({error.strerror})") from None
+        try:
+            process.communicate(line.encode(), timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self._end(process)
+            raise DeliveryError(f"stopped after {seconds:.1f} s") from None
+        if process.returncode:
+            raise DeliveryError(f"ended with code {process.returncode}")
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(OSError):  # already ended, or owned by another user through sudo
+                os.killpg(process.pid, end)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(self.GRACE_SECONDS)
+
+
+def check_seconds(seconds: float) -> None:
+    if not 0 < seconds <= MAX_SECONDS:
+        raise ParameterError(f"on_grant_seconds must be more than 0 and at most {MAX_SECONDS:g}, not {seconds:g}")
+
+
+def split_command(command: str) -> list[str]:
+    """Return the words of a command. The program must exist."""
+    try:
+        argv = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"The command {command!r} cannot be parsed ({error}).", "Check its quotation marks.") from None
+    if not argv:
+        raise UsageError("The command is empty.", "Name a program.")
+    if shutil.which(argv[0]) is None:
+        raise UsageError(f"The program {argv[0]} was not found.", "Check its path, and that it is executable.")
+    return argv
