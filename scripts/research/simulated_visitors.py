@@ -1,4 +1,4 @@
-"""Simulated visitors: heads that turn when asked to, and pictures of them on paper and on screens, as a camera sees them."""
+"""Frames of simulated visitors: heads that follow the prompts of a challenge, and pictures of heads on paper and screens."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 from scripts.research import orl
 
 Array = NDArray[Any]
-Depth = Callable[[Array, Array], Array]  # how far towards the camera, over x and y; all lengths in eye distances
+Depth = Callable[[Array, Array], Array]  # height of a surface above x and y, towards the camera; lengths are in eye distances
 
 HEIGHT, WIDTH = 480, 640
-PIVOT = np.array([0.0, 0.5, -0.8])[:, None, None]  # what a head turns about
-AGAIN_SECONDS = 3.0  # who was asked, and hears nothing, tries again
-WAYS = {"left": (1, 0), "right": (-1, 0), "down": (0, 1)}
+PIVOT = np.array([0.0, 0.5, -0.8])[:, None, None]  # the centre of rotation of a head
+RETRY_SECONDS = 3.0  # a visitor who sees no reaction moves again
+DIRECTIONS = {"left": (1, 0), "right": (-1, 0), "down": (0, 1)}
 
 
 # Shapes
 
 
-def head(nose_at: float) -> Depth:
-    """A dome with a nose, whose tip stands half an eye distance before eyes and mouth: edge.vision.quality knows the same."""
+def head(nose_height: float) -> Depth:
+    """A dome with a nose. Its tip is half an eye distance in front of eyes and mouth, as edge.vision.quality assumes."""
 
     def depth(x: Array, y: Array) -> Array:
         dome = 1.2 * np.exp(-((x / 1.6) ** 2) - ((y - 0.5) / 2.2) ** 2)
-        return dome + 0.35 * np.exp(-((x / 0.2) ** 2) - ((y - nose_at) / 0.3) ** 2)
+        return dome + 0.35 * np.exp(-((x / 0.2) ** 2) - ((y - nose_height) / 0.3) ** 2)
 
     return depth
 
@@ -40,7 +40,7 @@ def flat(x: Array, y: Array) -> Array:
 
 
 def bent(radius: float) -> Depth:
-    """Paper around an upright cylinder."""
+    """Paper bent around a vertical cylinder."""
     return lambda x, y: radius * (np.cos(np.clip(x / radius, -1.5, 1.5)) - 1)
 
 
@@ -54,46 +54,46 @@ def folded(degrees: float) -> Depth:
 
 @dataclass(frozen=True, kw_only=True)
 class Texture:
-    """A picture that covers a shape."""
+    """An image on a surface."""
 
     image: Array
-    """Grey."""
+    """Grey levels."""
     mask: Array
-    """1 where the picture is, 0 where the wall is seen."""
+    """1 where the image covers the wall, 0 elsewhere."""
     origin: tuple[float, float]
-    """Between the eyes, x and y."""
+    """The point between the eyes: x, y."""
     unit: float
-    """Pixels of an eye distance."""
+    """Pixels per eye distance."""
     grid: float = 0.0
-    """Eye distances from pixel to pixel, of a screen."""
+    """Distance between the pixels of a screen."""
     ripple: float = 0.0
-    """Part of the light that comes and goes with its grid, as far as the camera resolves it."""
+    """Share of the light that varies with the grid, as the camera sees it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pose:
-    """How a shape is held before the camera."""
+    """Position of a surface in front of the camera. Angles are in degrees."""
 
     yaw: float = 0.0
     pitch: float = 0.0
     roll: float = 0.0
     centre: tuple[float, float] = (320.0, 200.0)
     scale: float = 85.0
-    """Pixels of an eye distance."""
+    """Pixels per eye distance."""
     distance: float = 9.5
-    """Of the camera, in eye distances."""
+    """Distance from the camera."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """The wall behind, the light, and the camera's noise."""
+    """The wall, the light, and the noise of the camera."""
 
     wall: Array
     light: float
     noise: Array
 
     @classmethod
-    def any(cls, rng: np.random.Generator) -> Room:
+    def random(cls, rng: np.random.Generator) -> Room:
         stand = orl.Stand.anywhere(rng)
         wall = stand.wall + 110
         if rng.random() < 0.5:  # a door frame behind the visitor
@@ -102,36 +102,36 @@ class Room:
         noise = cv2.GaussianBlur(rng.standard_normal((2 * HEIGHT, 2 * WIDTH, 3), np.float32), (0, 0), 0.6)
         return cls(wall=wall, light=stand.light, noise=noise)
 
-    def photographed(self, picture: Array, rng: np.random.Generator) -> NDArray[np.uint8]:
+    def photograph(self, picture: Array, rng: np.random.Generator) -> NDArray[np.uint8]:
         y, x = int(rng.integers(HEIGHT)), int(rng.integers(WIDTH))
         colour = picture[..., None] * self.light * np.array([0.94, 0.98, 1.06], np.float32)
         return np.clip(np.rint(colour + 4 * self.noise[y : y + HEIGHT, x : x + WIDTH]), 0, 255).astype(np.uint8)
 
 
-def seen(texture: Texture, depth: Depth, at: Pose, room: Room, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """A frame, BGR."""
-    x, y = _under_each_pixel(depth, at)
+def render(texture: Texture, depth: Depth, pose: Pose, room: Room, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Return a frame, BGR."""
+    x, y = _surface_points(depth, pose)
     columns, rows = (part * texture.unit + start - 0.5 for part, start in zip((x, y), texture.origin, strict=True))
     image: Array = cv2.remap(texture.image, columns, rows, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
     mask: Array = cv2.remap(texture.mask, columns, rows, cv2.INTER_LINEAR, borderValue=0.0)
     if texture.ripple:
         cycles = 2 * np.pi / texture.grid
         image = image * (1 + texture.ripple * (np.cos(cycles * x) + np.cos(cycles * y)))
-    return room.photographed(mask * image + (1 - mask) * room.wall, rng)
+    return room.photograph(mask * image + (1 - mask) * room.wall, rng)
 
 
-def _under_each_pixel(depth: Depth, at: Pose, step: int = 8) -> tuple[Array, Array]:
-    """Which place of a shape each pixel of the frame shows, x and y: the projection, inverted on a coarse grid."""
+def _surface_points(depth: Depth, pose: Pose, step: int = 8) -> tuple[Array, Array]:
+    """Return the point (x, y) of the surface that each pixel shows: the projection, inverted on a coarse grid."""
     across, down = np.meshgrid(np.arange(0, WIDTH + step, step) + 0.5, np.arange(0, HEIGHT + step, step) + 0.5)
-    roll = np.exp(-1j * np.deg2rad(at.roll))
-    aim = ((across - at.centre[0]) + 1j * (down - at.centre[1])) * roll / at.scale
+    roll = np.exp(-1j * np.deg2rad(pose.roll))
+    aim = ((across - pose.centre[0]) + 1j * (down - pose.centre[1])) * roll / pose.scale
     x, y = aim.real.copy(), aim.imag.copy()
-    turn = _rotation(at.yaw, at.pitch)
+    turn = _rotation(pose.yaw, pose.pitch)
     for _ in range(14):
-        place = np.tensordot(turn, np.stack([x, y, depth(x, y)]) - PIVOT, 1) + PIVOT
-        nearer = at.distance / (at.distance - place[2])
-        x += 0.7 * (aim.real - nearer * place[0])
-        y += 0.7 * (aim.imag - nearer * place[1])
+        point = np.tensordot(turn, np.stack([x, y, depth(x, y)]) - PIVOT, 1) + PIVOT
+        magnification = pose.distance / (pose.distance - point[2])
+        x += 0.7 * (aim.real - magnification * point[0])
+        y += 0.7 * (aim.imag - magnification * point[1])
     fine = np.meshgrid(np.arange(WIDTH, dtype=np.float32) / step, np.arange(HEIGHT, dtype=np.float32) / step)
     return tuple(cv2.remap(part.astype(np.float32), *fine, cv2.INTER_LINEAR) for part in (x, y))  # type: ignore[return-value]
 
@@ -144,19 +144,18 @@ def _rotation(yaw: float, pitch: float) -> Array:
 
 
 def portrait(photo: Array, landmarks: Array) -> tuple[Texture, float]:
-    """A photo that fades into the wall at its edges, and where its nose is."""
+    """Return the texture of a photo that fades into the wall at its edges, and the height of its nose."""
     larger = 3
     image: Array = cv2.resize(photo, None, fx=larger, fy=larger, interpolation=cv2.INTER_CUBIC).astype(np.float32)
     points = landmarks.astype(float) * larger
     eyes, unit = points[:2].mean(axis=0), float(np.hypot(*(points[1] - points[0])))
     mask = orl._faded(image.shape)
-    return Texture(image=image, mask=mask, origin=(float(eyes[0]), float(eyes[1])), unit=unit), float(
-        points[2, 1] - eyes[1]
-    ) / unit
+    nose_height = float(points[2, 1] - eyes[1]) / unit
+    return Texture(image=image, mask=mask, origin=(float(eyes[0]), float(eyes[1])), unit=unit), nose_height
 
 
 def printed(texture: Texture) -> Texture:
-    """On paper with a white margin."""
+    """The texture on paper with a white margin."""
     margin = round(0.3 * texture.unit)
     image = np.pad(texture.image, margin, constant_values=225.0)
     return Texture(
@@ -168,7 +167,7 @@ def printed(texture: Texture) -> Texture:
 
 
 def on_screen(image: Array, origin: tuple[float, float], unit: float, rng: np.random.Generator) -> Texture:
-    """On a phone or a tablet with a black edge, whose pixels the camera resolves a little, or not."""
+    """The image on a phone or tablet with a black edge. The camera sees the grid of its pixels weakly, or not at all."""
     edge = round(rng.uniform(0.1, 0.3) * unit)
     whole = np.pad(image.astype(np.float32), edge, constant_values=12.0)
     grid, ripple = rng.uniform(0.002, 0.006), rng.choice([0.0, rng.uniform(0.02, 0.1)])
@@ -182,24 +181,23 @@ def on_screen(image: Array, origin: tuple[float, float], unit: float, rng: np.ra
     )
 
 
-# Who stands there
+# Visitors
 
-Asked = list[tuple[float, str]]  # when, and what
+Prompts = list[tuple[float, str]]  # time and direction
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
-    """How somebody does what is asked for."""
+class Movement:
+    """How a visitor follows a prompt. Times are in seconds."""
 
     degrees: float
     delay: float
-    """Seconds, as the others."""
     out: float
     hold: float
     back: float
 
     @classmethod
-    def any(cls, rng: np.random.Generator, degrees: tuple[float, float]) -> Turn:
+    def random(cls, rng: np.random.Generator, degrees: tuple[float, float]) -> Movement:
         return cls(
             degrees=rng.uniform(*degrees),
             delay=rng.uniform(0.4, 1.2),
@@ -208,28 +206,28 @@ class Turn:
             back=rng.uniform(0.3, 0.8),
         )
 
-    def at(self, seconds: float) -> float:
-        """Degrees, so long after it was asked for."""
-        begun = seconds - self.delay
-        part = min(begun / self.out, 1 + self.hold / self.back - (begun - self.out) / self.back, 1)
+    def angle(self, seconds: float) -> float:
+        """Return the angle in degrees, `seconds` after the prompt."""
+        moving = seconds - self.delay
+        part = min(moving / self.out, 1 + self.hold / self.back - (moving - self.out) / self.back, 1)
         part = min(max(part, 0), 1)
         return self.degrees * (1 - math.cos(math.pi * part)) / 2
 
 
-def turned(turns: list[Turn], asked: Asked, now: float) -> tuple[float, float]:
-    """Yaw and pitch."""
+def angles(movements: list[Movement], prompts: Prompts, now: float) -> tuple[float, float]:
+    """Return yaw and pitch of a visitor who follows the prompts."""
     yaw = pitch = 0.0
-    for turn, (when, prompt) in zip(turns, asked, strict=False):
-        degrees = turn.at(now - when)
-        if (when, prompt) == asked[-1]:  # nothing happened: once more, and further
-            degrees += min(1.4 * turn.at(now - when - AGAIN_SECONDS), 60.0)
-        yaw, pitch = yaw + WAYS[prompt][0] * degrees, pitch + WAYS[prompt][1] * degrees
+    for movement, (when, prompt) in zip(movements, prompts, strict=False):
+        degrees = movement.angle(now - when)
+        if (when, prompt) == prompts[-1]:  # no reaction: move again, and further
+            degrees += min(1.4 * movement.angle(now - when - RETRY_SECONDS), 60.0)
+        yaw, pitch = yaw + DIRECTIONS[prompt][0] * degrees, pitch + DIRECTIONS[prompt][1] * degrees
     return yaw, pitch
 
 
 @dataclass(kw_only=True)
-class Actor:
-    """Somebody before the camera, or somebody's picture. One visit."""
+class Visitor:
+    """A person in front of the camera, or a picture of a person, during one visit."""
 
     photo: Array
     landmarks: Array
@@ -237,17 +235,17 @@ class Actor:
 
     def __post_init__(self) -> None:
         rng = self.rng
-        self.room, self.elsewhere = Room.any(rng), Room.any(rng)
-        self.texture, self.nose_at = portrait(self.photo, self.landmarks)
-        self.head = head(self.nose_at)
+        self.room, self.video_room = Room.random(rng), Room.random(rng)
+        self.texture, nose_height = portrait(self.photo, self.landmarks)
+        self.head = head(nose_height)
         self.centre = np.array([320, 200]) + rng.uniform(-1, 1, 2) * (80, 15)
         self.scale, self.distance = rng.uniform(65, 95), rng.uniform(7, 13)
         self.phases, self.sways = rng.uniform(0, 6.3, (5, 2)), rng.uniform(0.5, 1.5, 5)
-        self.turns = [Turn.any(rng, (22, 40)) for _ in range(20)]
-        self.tilts = [Turn.any(rng, (20, 55)) for _ in range(20)]
+        self.movements = [Movement.random(rng, (22, 40)) for _ in range(20)]
+        self.tilts = [Movement.random(rng, (20, 55)) for _ in range(20)]
 
     def sway(self, now: float, yaw: float = 0.0, pitch: float = 0.0) -> Pose:
-        """Nobody holds quite still, nor what is in the hand."""
+        """Return the pose with small random movements: heads and hands never hold still."""
         slow = np.sin(self.phases[:, 0] + 1.1 * now) + 0.5 * np.sin(self.phases[:, 1] + 3.1 * now)
         a, b, c, x, y = self.sways * slow
         centre = self.centre + 3 * np.array([x, y]) + 0.4 * self.rng.standard_normal(2)
@@ -260,81 +258,81 @@ class Actor:
             distance=self.distance,
         )
 
-    def shows(self, texture: Texture, depth: Depth, at: Pose) -> NDArray[np.uint8]:
-        return seen(texture, depth, at, self.room, self.rng)
+    def show(self, texture: Texture, depth: Depth, pose: Pose) -> NDArray[np.uint8]:
+        return render(texture, depth, pose, self.room, self.rng)
 
-    def recorded(self, asked: Asked, now: float, turns: list[Turn] | None = None) -> Texture:
-        """What a screen shows that plays a video of the head."""
-        yaw, pitch = turned(turns or self.turns, asked, now)
-        at = Pose(yaw=yaw, pitch=pitch)
-        video = seen(self.texture, self.head, at, self.elsewhere, self.rng).mean(axis=2)
+    def video(self, prompts: Prompts, now: float, movements: list[Movement] | None = None) -> Texture:
+        """Return a screen that plays a video of the head."""
+        yaw, pitch = angles(movements or self.movements, prompts, now)
+        video = render(self.texture, self.head, Pose(yaw=yaw, pitch=pitch), self.video_room, self.rng).mean(axis=2)
         return on_screen(video[20:460, 140:500], (180.0, 180.0), 85.0, np.random.default_rng(int(self.scale * 1e6)))
 
 
-def a_head(actor: Actor, now: float, asked: Asked) -> Array:
-    return actor.shows(actor.texture, actor.head, actor.sway(now, *turned(actor.turns, asked, now)))
+def show_head(visitor: Visitor, now: float, prompts: Prompts) -> Array:
+    return visitor.show(visitor.texture, visitor.head, visitor.sway(now, *angles(visitor.movements, prompts, now)))
 
 
-def on_a_stand(actor: Actor, now: float, asked: Asked) -> Array:
-    return actor.shows(printed(actor.texture), flat, Pose(centre=tuple(actor.centre), scale=actor.scale))
+def show_photo_on_stand(visitor: Visitor, now: float, prompts: Prompts) -> Array:
+    return visitor.show(printed(visitor.texture), flat, Pose(centre=tuple(visitor.centre), scale=visitor.scale))
 
 
-def paper(depth: Callable[[Actor], Depth]) -> Callable[[Actor, float, Asked], Array]:
-    """A photo, turned by hand as was asked for."""
-    return lambda actor, now, asked: actor.shows(
-        printed(actor.texture), depth(actor), actor.sway(now, *turned(actor.tilts, asked, now))
+def show_paper(depth: Callable[[Visitor], Depth]) -> Callable[[Visitor, float, Prompts], Array]:
+    """A printed photo that a hand turns as prompted."""
+    return lambda visitor, now, prompts: visitor.show(
+        printed(visitor.texture), depth(visitor), visitor.sway(now, *angles(visitor.tilts, prompts, now))
     )
 
 
-def phone(actor: Actor, now: float, asked: Asked) -> Array:
-    """A photo on a screen, turned by hand as was asked for."""
-    return actor.shows(actor.recorded([], now), flat, actor.sway(now, *turned(actor.tilts, asked, now)))
+def show_phone(visitor: Visitor, now: float, prompts: Prompts) -> Array:
+    """A photo on a screen that a hand turns as prompted."""
+    return visitor.show(visitor.video([], now), flat, visitor.sway(now, *angles(visitor.tilts, prompts, now)))
 
 
-def blind_video(actor: Actor, now: float, asked: Asked) -> Array:
-    """A head that turns and nods by itself, as in a recorded talk, at random and every three seconds."""
-    rng = np.random.default_rng(int(actor.scale * 1e6))
-    own = [(2.0 + 3 * i, str(rng.choice(list(WAYS)))) for i in range(10)]
-    return actor.shows(actor.recorded(own, now), flat, actor.sway(now))
+def show_unrelated_video(visitor: Visitor, now: float, prompts: Prompts) -> Array:
+    """A video of a head with a random movement every three seconds, as in a recorded talk."""
+    rng = np.random.default_rng(int(visitor.scale * 1e6))
+    own = [(2.0 + 3 * i, str(rng.choice(list(DIRECTIONS)))) for i in range(10)]
+    return visitor.show(visitor.video(own, now), flat, visitor.sway(now))
 
 
-def matching_video(actor: Actor, now: float, asked: Asked) -> Array:
-    """One video for each thing that may be asked for, and a quick thumb."""
-    return actor.shows(actor.recorded(asked, now), flat, actor.sway(now))
+def show_matching_video(visitor: Visitor, now: float, prompts: Prompts) -> Array:
+    """One video for each possible prompt, started as prompted."""
+    return visitor.show(visitor.video(prompts, now), flat, visitor.sway(now))
 
 
-def stills(actor: Actor, now: float, asked: Asked) -> Array:
-    """A photo of each pose on a screen, and a quick thumb."""
-    sudden = [Turn(degrees=turn.degrees, delay=turn.delay, out=1e-3, hold=1.0, back=1e-3) for turn in actor.turns]
-    return actor.shows(actor.recorded(asked, now, sudden), flat, actor.sway(now))
+def show_stills(visitor: Visitor, now: float, prompts: Prompts) -> Array:
+    """A photo of each pose on a screen, changed as prompted."""
+    sudden = [Movement(degrees=own.degrees, delay=own.delay, out=1e-3, hold=1.0, back=1e-3) for own in visitor.movements]
+    return visitor.show(visitor.video(prompts, now, sudden), flat, visitor.sway(now))
 
 
-def bent_at_random(actor: Actor) -> Depth:
-    return bent(1.2 + 2 * (actor.scale - 65) / 30)
+def random_bend(visitor: Visitor) -> Depth:
+    return bent(1.2 + 2 * (visitor.scale - 65) / 30)
 
 
-def folded_at_random(actor: Actor) -> Depth:
-    return folded(15 + 25 * (actor.scale - 65) / 30)
+def random_fold(visitor: Visitor) -> Depth:
+    return folded(15 + 25 * (visitor.scale - 65) / 30)
 
 
-HEAD = "a head that does what is asked"
-CASES: dict[str, Callable[[Actor, float, Asked], Array]] = {
-    HEAD: a_head,
-    "a photo on a stand": on_a_stand,
-    "a flat photo, turned as asked": paper(lambda actor: flat),
-    "a photo on a phone, turned as asked": phone,
-    "a bent photo, turned as asked": paper(bent_at_random),
-    "a folded photo, turned as asked": paper(folded_at_random),
-    "a video, not knowing what is asked": blind_video,
-    "photos of each pose, swapped as asked": stills,
-    "videos of each movement, played as asked": matching_video,
+HEAD = "a head that follows the prompts"
+# The order matters: the random numbers of a visit depend on the position of its case.
+CASES: dict[str, Callable[[Visitor, float, Prompts], Array]] = {
+    HEAD: show_head,
+    "a photo on a stand": show_photo_on_stand,
+    "a flat photo, turned as prompted": show_paper(lambda visitor: flat),
+    "a photo on a phone, turned as prompted": show_phone,
+    "a bent photo, turned as prompted": show_paper(random_bend),
+    "a folded photo, turned as prompted": show_paper(random_fold),
+    "a video that ignores the prompts": show_unrelated_video,
+    "photos of each pose, changed as prompted": show_stills,
+    "videos of each movement, played as prompted": show_matching_video,
 }
 SCREEN = (
     HEAD,
     "a photo on a stand",
-    "a flat photo, turned as asked",
-    "a bent photo, turned as asked",
-    "a photo on a phone, turned as asked",
-    "a video, not knowing what is asked",
+    "a flat photo, turned as prompted",
+    "a bent photo, turned as prompted",
+    "a photo on a phone, turned as prompted",
+    "a video that ignores the prompts",
 )
-"""Those that look different when nobody asks for anything."""
+"""The cases that differ from each other without a challenge."""

@@ -20,7 +20,7 @@ from edge.sinks.stdout import text_line
 from edge.terminal.loop import Terminal
 from edge.terminal.wiring import open_terminal
 from scripts.research import liveness as simulation
-from scripts.research import simulated_visitors as actors
+from scripts.research import simulated_visitors as visitors
 from tests.fakes.sinks import CallbackSink, RecordingSink, RecordingViewer, fail
 from tests.fakes.stage import Play
 from tests.fixtures import kits as doors
@@ -41,8 +41,8 @@ class Living(Play):
         yunet()
         photos = simulation.portraits(10)[name]
         unseen = [pair for pair in photos if any(pair[0] is photo for photo in _unseen(name))] or photos
-        self.actor = actors.Actor(photo=unseen[0][0], landmarks=unseen[0][1], rng=np.random.default_rng(5))
-        self.case, self.end = actors.CASES[case], seconds
+        self.visitor = visitors.Visitor(photo=unseen[0][0], landmarks=unseen[0][1], rng=np.random.default_rng(5))
+        self.case, self.end = visitors.CASES[case], seconds
         self.asked: list[tuple[float, str]] = []
         self.decided = False
 
@@ -57,7 +57,7 @@ class Living(Play):
         return self.decided or self.clock > self.end
 
     def picture(self) -> Any:
-        return self.case(self.actor, self.clock, self.asked)
+        return self.case(self.visitor, self.clock, self.asked)
 
 
 def _unseen(name: str) -> list[Any]:
@@ -82,7 +82,7 @@ def challenges(terminal: Terminal) -> tuple[int, int]:
 
 
 def test_terminal_asks_shows_the_prompt_and_grants_after_the_movement() -> None:
-    events, views, terminal = watch(actors.HEAD)
+    events, views, terminal = watch(visitors.HEAD)
     asked = [event for event in events if event.kind == "challenge"]
     decided = [(event.outcome, event.reason, event.label) for event in events if event.kind == "decision"]
     assert decided == [("granted", "recognised", GUEST)]
@@ -94,7 +94,7 @@ def test_terminal_asks_shows_the_prompt_and_grants_after_the_movement() -> None:
     assert challenges(terminal) == (1, 0)
 
 
-@pytest.mark.parametrize("case", ["a photo on a stand", "a flat photo, turned as asked"])
+@pytest.mark.parametrize("case", ["a photo on a stand", "a flat photo, turned as prompted"])
 def test_flat_photo_is_denied(case: str) -> None:
     events, _, terminal = watch(case)
     (decision,) = (event for event in events if event.kind == "decision")
@@ -104,16 +104,16 @@ def test_flat_photo_is_denied(case: str) -> None:
 
 
 def test_held_up_photo_is_recognised_as_a_picture() -> None:
-    events, _, _ = watch("a flat photo, turned as asked", challenge=False, screen=True)
+    events, _, _ = watch("a flat photo, turned as prompted", challenge=False, screen=True)
     assert [event.reason for event in events if event.kind == "decision"] == ["looks like a picture: moving edges"]
-    events, _, _ = watch(actors.HEAD, challenge=False, screen=True)
+    events, _, _ = watch(visitors.HEAD, challenge=False, screen=True)
     assert [event.outcome for event in events if event.kind == "decision"] == ["granted"]
 
 
 @pytest.mark.parametrize("part", ["surface", "relief"])
 def test_failing_check_gives_no_grant(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     monkeypatch.setattr(f"edge.terminal.loop.{part}", fail)
-    events, _, terminal = watch(actors.HEAD, 2.0, screen=True)
+    events, _, terminal = watch(visitors.HEAD, 2.0, screen=True)
     assert not any(event.grants for event in events)
     assert terminal.counters["failures"] >= 20, "every frame is processed"
 
@@ -123,7 +123,7 @@ def test_challenge_has_a_text_line_and_metrics() -> None:
     assert text_line(asked, zone=UTC) == "12:00:00  Turn your head to the left, and back."
     assert asked.visit == 7
     pytest.importorskip("prometheus_client")
-    terminal = Terminal(orl_door.recognizer(), Living(actors.HEAD, GUEST), liveness=ASKED)
+    terminal = Terminal(orl_door.recognizer(), Living(visitors.HEAD, GUEST), liveness=ASKED)
     terminal.counters[Count.CHALLENGES_NOT_MET] += 3
     metrics = Metrics("127.0.0.1:0")
     metrics.watch(terminal.health)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from edge.decision.challenge import PROMPTS, LivenessSettings
 from edge.vision.liveness import relief, surface
 from scripts.research import liveness as simulation
-from scripts.research import simulated_visitors as actors
+from scripts.research import simulated_visitors as visitors
 from tests.fixtures.heads import HEAD, Landmarks, hands, photographs, turn, view
 from tests.fixtures.portraits import find_orl, yunet
 
@@ -69,14 +69,14 @@ def test_surface_of_any_face_in_any_image_is_finite(size: tuple[int, int]) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("case", "person", "reason"),
+    ("case", "person", "result"),
     [
-        (actors.HEAD, "s1", "nothing"),  # with a window behind the head
-        (actors.HEAD, "s2", "nothing"),
-        ("a flat photo, turned as asked", "s1", "looks like a picture: moving edges"),
+        (visitors.HEAD, "s1", "head"),  # with a window behind the head
+        (visitors.HEAD, "s2", "head"),
+        ("a flat photo, turned as prompted", "s1", "moving edges"),
     ],
 )
-def test_surface_of_simulated_people(case: str, person: str, reason: str) -> None:
+def test_surface_of_simulated_people(case: str, person: str, result: str) -> None:
     find_orl()
     yunet()
-    assert simulation.look(case, person, 0) == reason
+    assert simulation.screen_result(case, person, 0) == result
