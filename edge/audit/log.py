@@ -1,9 +1,9 @@
-"""The audit log: what the terminal decided, in an SQLite file whose entries are chained by hashes.
+"""The audit log: all events of a terminal, in an SQLite file whose entries are chained by hashes.
 
-    hash of entry n = SHA-256 of "<hash of entry n-1>\\n<n>\\n<its JSON>"        (before the first: 64 zeros)
+    hash of entry n = SHA-256 of "<hash of entry n-1>\\n<n>\\n<its JSON>"        (before the first entry: 64 zeros)
 
-An entry that was changed, taken out or put in breaks the chain. Whoever can write the file can also write a new chain: against
-that, and against a cut at the end, keep a head (`edge audit verify` prints it) elsewhere. docs/guide/audit-log.md says more.
+An entry that was changed, removed or inserted breaks the chain. But a person who can write the file can also write a new
+chain, or cut its end. Against that, keep a head (`edge audit verify` prints it) elsewhere. See docs/guide/audit-log.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,111 +27,101 @@ from edge.events.event import Event, utc_text
 from edge.files import locked_folder
 from edge.text import strict_json
 
-APPLICATION = 0x1C1A0D17  # SQLite's mark of whose file this is
+APPLICATION_ID = 0x1C1A0D17  # in the header of the SQLite file
 VERSION = 1
-SCHEMA = """
+TABLES_SQL = """
 CREATE TABLE entries (seq INTEGER PRIMARY KEY, json TEXT NOT NULL, hash TEXT NOT NULL) STRICT;
 CREATE UNIQUE INDEX once ON entries (json_extract(json, '$.event_id'));
 CREATE TABLE pictures (event_id TEXT PRIMARY KEY, box BLOB NOT NULL) STRICT;
 """
-START = "0" * 64
-PAGE = 1000
+FIRST_HASH = "0" * 64
+PAGE_ENTRIES = 1000
+DO_NOT_TRUST = "Do not trust this log. Compare it with an export or a backup."
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One line of the log."""
+    """One entry of the log."""
 
     seq: int
     """Counts from 1, without gaps."""
     json: str
-    """What was written, to the letter."""
+    """The exact text that was written."""
     hash: str
-    """Of this and all before."""
+    """Covers this entry and all entries before."""
 
     @property
     def facts(self) -> dict[str, Any]:
+        """The decoded JSON."""
         try:
             return dict(json.loads(self.json))
         except (ValueError, TypeError, RecursionError):
-            raise AuditChainError(f"Entry {self.seq} was not written by this program.", TELL) from None
+            raise AuditChainError(f"Entry {self.seq} was not written by this program.", DO_NOT_TRUST) from None
 
     @property
     def head(self) -> str:
-        """Names this entry and vouches for all before."""
+        """Identifies this entry and all entries before."""
         return f"{self.seq}:{self.hash}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """A log whose chain holds."""
+    """A log with a valid chain."""
 
     entries: int
-    """How many there are."""
     first: int
-    """Number of the first; those before were pruned."""
+    """Number of the first entry. Entries before it were pruned."""
     pictures: int
-    """Sealed pictures, each as it was stored."""
+    """Number of sealed pictures."""
     head: str | None
-    """Of the last entry: keep it elsewhere. None of an empty log."""
+    """Head of the last entry, to be kept elsewhere. None if the log is empty."""
 
 
-def chained(previous: str, seq: int, text: str) -> str:
+def entry_hash(previous: str, seq: int, text: str) -> str:
     return hashlib.sha256(f"{previous}\n{seq}\n{text}".encode()).hexdigest()
 
 
 class AuditLog:
-    """An audit log to write to; with `read_only`, one to look into. May be used by several threads and processes."""
+    """An audit log to write to, or with `read_only` to read. Several threads and processes may use it."""
 
     def __init__(
         self, path: str | Path, *, read_only: bool = False, must_exist: bool = False, busy_seconds: float = 5.0
     ) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()
-        with _in_words(self.path):
+        with _plain_errors(self.path):
             if (read_only or must_exist) and not self.path.exists():
                 raise AuditError(f"There is no audit log at {self.path}.", "Check the path.")
-            if not read_only:  # private from the start: SQLite gives its own files the same mode
-                # One that is there is left alone: closing it would take off all locks that this process has on it.
+            if not read_only:
+                # Private from the start: SQLite gives its own files the same mode. An existing file is not opened here:
+                # closing it would release all locks of this process on it.
                 with suppress(FileExistsError):
                     os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-            mode = "ro" if read_only else "rw"
-            self._db = sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode={mode}",
-                uri=True,
-                isolation_level=None,
-                timeout=busy_seconds,
-                check_same_thread=False,
-            )
+            uri = f"{self.path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
+            self._db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=busy_seconds, check_same_thread=False)
             try:
-                self._prepare(read_only, busy_seconds)
+                if not read_only:
+                    self._prepare_writing(busy_seconds)
+                self._check_file()
             except BaseException:
                 self._db.close()
                 raise
 
-    def _prepare(self, read_only: bool, busy_seconds: float) -> None:
-        one = lambda pragma: self._db.execute(f"PRAGMA {pragma}").fetchone()[0]  # noqa: E731
-        if not read_only:
-            self._write_ahead(time.monotonic() + busy_seconds)
-            self._db.execute("PRAGMA synchronous=FULL")  # on the disk before anybody acts upon it
-            self._db.execute("PRAGMA secure_delete=ON")  # what was pruned leaves no traces in the file
-            with self._transaction():
-                if one("user_version") == 0 and one("application_id") == 0 and one("schema_version") == 0:
-                    for statement in SCHEMA.split(";")[:-1]:
-                        self._db.execute(statement)
-                    self._db.execute(f"PRAGMA application_id={APPLICATION}")
-                    self._db.execute(f"PRAGMA user_version={VERSION}")
-        if one("application_id") != APPLICATION:
-            raise AuditError(f"{self.path} is no audit log.", "Choose another file.")
-        if one("user_version") != VERSION:
-            raise AuditError(f"{self.path} is of another version of this program.", "Use that one, or choose another file.")
-        if one("quick_check(1)") != "ok":
-            raise AuditDamagedError(f"{self.path} is damaged.", "Restore a copy; what is left can be read with sqlite3.")
+    def _prepare_writing(self, busy_seconds: float) -> None:
+        self._use_write_ahead_log(time.monotonic() + busy_seconds)
+        self._db.execute("PRAGMA synchronous=FULL")  # on disk before any sink acts on an event
+        self._db.execute("PRAGMA secure_delete=ON")  # pruned entries leave no traces in the file
+        with self._transaction():
+            if not any(self._value(f"PRAGMA {name}") for name in ("user_version", "application_id", "schema_version")):
+                for statement in TABLES_SQL.split(";")[:-1]:
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                self._db.execute(f"PRAGMA user_version={VERSION}")
 
-    def _write_ahead(self, deadline: float) -> None:
-        """Of two that make one file write-ahead at the same moment, SQLite sends one away at once: it is to try again."""
+    def _use_write_ahead_log(self, deadline: float) -> None:
+        """Try again while SQLite is busy: it does not wait if two processes change the mode at the same moment."""
         while True:
             try:
                 self._db.execute("PRAGMA journal_mode=WAL")
@@ -141,92 +131,100 @@ class AuditLog:
                     raise
                 time.sleep(0.01)
 
+    def _check_file(self) -> None:
+        if self._value("PRAGMA application_id") != APPLICATION_ID:
+            raise AuditError(f"{self.path} is not an audit log.", "Choose another file.")
+        if self._value("PRAGMA user_version") != VERSION:
+            raise AuditError(f"{self.path} belongs to another version of this program.", "Choose another file.")
+        if self._value("PRAGMA quick_check(1)") != "ok":
+            raise AuditDamagedError(f"{self.path} is damaged.", "Restore a copy, or read the rest with sqlite3.")
+
     @classmethod
     def open(cls, path: str | Path, *, now: datetime) -> AuditLog:
-        """To write to. A damaged file is moved aside, never deleted, and the new log begins by saying so."""
+        """Open a log to write to. A damaged file is renamed, never deleted, and the new log starts with an entry about it."""
         path = Path(path)
-        with _in_words(path), locked_folder(path.parent):  # lest two move it aside, and the second what the first began
+        with _plain_errors(path), locked_folder(path.parent):  # two processes must not rename each other's file
             with suppress(AuditDamagedError):
                 return cls(path)
             aside = path.with_name(f"{path.name}.damaged-{now.astimezone(UTC):%Y%m%dT%H%M%S%fZ}")
-            for ending in ("-wal", "-shm", ""):  # the log itself last: until then a crash leaves something to move
+            for ending in ("-wal", "-shm", ""):  # the log itself last: after a crash there is still a file to rename
                 with suppress(FileNotFoundError):
                     os.rename(f"{path}{ending}", f"{aside}{ending}")
-            log.error("the audit log was damaged: it is kept as %s, and a new one begins", aside.name)
+            log.error("the audit log was damaged: it is kept as %s, and a new log was started", aside.name)
             fresh = cls(path)
             fresh._append({"kind": "replaced", "utc": utc_text(now), "reason": f"damaged, kept as {aside.name}"})
             return fresh
 
     def close(self) -> None:
-        if self._lock.acquire(timeout=1.0):  # else a disk that hangs has it: the end of the process closes the file as well
+        if self._lock.acquire(timeout=1.0):  # else the disk hangs: the end of the process closes the file
             self._db.close()
             self._lock.release()
 
-    # Writing.
+    # Writing
 
     def append(self, event: Event) -> Entry:
-        """On the disk when this returns. An event that is already there is not written again."""
+        """Write an event to disk. An event that is already in the log is not written again."""
         return self._append(asdict(event))
 
     def append_picture(self, event_id: str, box: bytes, now: datetime) -> Entry:
-        """A sealed picture of an event. The chain holds its hash."""
+        """Write the sealed picture of an event, and its hash into the chain."""
         facts = {"kind": "picture", "utc": utc_text(now), "of": event_id, "sha256": hashlib.sha256(box).hexdigest()}
-        return self._append(facts, ("INSERT INTO pictures VALUES (?, ?)", (event_id, box)))
+        return self._append(facts, picture=(event_id, box))
 
     def withhold(self, event: Event, reason: str, now: datetime) -> Entry:
-        """Say that a logged grant was not acted upon after all."""
+        """Write that no sink acted on a logged grant."""
         return self._append({"kind": "withheld", "utc": utc_text(now), "of": event.event_id, "reason": reason})
 
     def prune(self, days: float, now: datetime) -> int:
-        """Delete what is older than `days`; how many entries. A new one that says so keeps the chain."""
+        """Delete entries older than `days`, and return their number. A new entry about it keeps the chain valid."""
         oldest, latest = utc_text(now - timedelta(days=days)), utc_text(now)
         with self._writing():
-            # Up to the first that is young enough. Entries of a clock that ran ahead do not hold back the rest for ever.
-            until = self._one(
+            # Up to the first entry that is recent enough. Entries of a clock that ran ahead must not keep all others.
+            until = self._value(
                 "SELECT coalesce("
                 " (SELECT min(seq) - 1 FROM entries WHERE json_extract(json, '$.utc') BETWEEN :oldest AND :latest),"
                 " (SELECT max(seq) FROM entries WHERE json_extract(json, '$.utc') < :oldest), 0)",
                 {"oldest": oldest, "latest": latest},
             )
-            last = self._db.execute("SELECT seq, hash FROM entries WHERE seq = ?", (until,)).fetchone()
+            last = next(self._entries("WHERE seq = ?", (until,)), None)
             if last is None:
                 return 0
-            facts = {"kind": "pruned", "utc": latest, "until": last[0], "hash": last[1], "reason": f"older than {days:g} days"}
-            self._insert(facts)
+            reason = f"older than {days:g} days"
+            self._insert({"kind": "pruned", "utc": latest, "until": last.seq, "hash": last.hash, "reason": reason})
             self._db.execute(
                 "DELETE FROM pictures WHERE event_id IN (SELECT json_extract(json, '$.of') FROM entries"
                 " WHERE seq <= ? AND json_extract(json, '$.kind') = 'picture')",
                 (until,),
             )
-            gone = self._db.execute("DELETE FROM entries WHERE seq <= ?", (until,)).rowcount
-        with _in_words(self.path), self._lock:
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the write-ahead file still holds what was deleted
-        return gone
+            deleted = self._db.execute("DELETE FROM entries WHERE seq <= ?", (until,)).rowcount
+        with _plain_errors(self.path), self._lock:
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the write-ahead file still contains the deleted entries
+        return deleted
 
-    def _append(self, facts: dict[str, Any], *more: tuple[str, Sequence[Any]]) -> Entry:
+    def _append(self, facts: Mapping[str, Any], *, picture: tuple[str, bytes] | None = None) -> Entry:
         with self._writing():
-            known = self._rows("WHERE json_extract(json, '$.event_id') = ?", (facts.get("event_id"),))
-            for entry in known:
+            for entry in self._entries("WHERE json_extract(json, '$.event_id') = ?", (facts.get("event_id"),)):
                 return entry
-            for statement, values in more:
-                self._db.execute(statement, values)
+            if picture is not None:
+                self._db.execute("INSERT INTO pictures VALUES (?, ?)", picture)
             return self._insert(facts)
 
-    def _insert(self, facts: dict[str, Any]) -> Entry:
-        seq, previous = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone() or (0, START)
+    def _insert(self, facts: Mapping[str, Any]) -> Entry:
+        last = next(self._entries("ORDER BY seq DESC LIMIT 1"), None)
+        seq, previous = (1, FIRST_HASH) if last is None else (last.seq + 1, last.hash)
         text = strict_json(facts)
-        entry = Entry(seq=seq + 1, json=text, hash=chained(previous, seq + 1, text))
+        entry = Entry(seq=seq, json=text, hash=entry_hash(previous, seq, text))
         self._db.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.seq, entry.json, entry.hash))
         return entry
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        with _in_words(self.path), self._lock, self._transaction():
+        with _plain_errors(self.path), self._lock, self._transaction():
             yield
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All or nothing. Immediate: nobody else appends between reading the last hash and writing the next."""
+        """Write all or nothing. Immediate: no other process appends between reading the last hash and writing the next."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -236,87 +234,91 @@ class AuditLog:
                 self._db.execute("ROLLBACK")
             raise
 
-    # Reading.
+    # Reading
 
     def entries(self, *, last: int | None = None) -> Iterator[Entry]:
-        """In order; only the `last` ones, if asked."""
-        with _in_words(self.path):
+        """Yield all entries, or the `last` ones, in order."""
+        with _plain_errors(self.path):
             if last is not None:
-                yield from reversed(list(self._rows("ORDER BY seq DESC LIMIT ?", (last,))))
+                yield from reversed(list(self._entries("ORDER BY seq DESC LIMIT ?", (last,))))
                 return
-            # Some at a time: while a reader is in the middle of something, the write-ahead file only grows.
+            # Page by page: the write-ahead file grows as long as a query is open.
             seq = 0
-            while page := list(self._rows("WHERE seq > ? ORDER BY seq LIMIT ?", (seq, PAGE))):
+            while page := list(self._entries("WHERE seq > ? ORDER BY seq LIMIT ?", (seq, PAGE_ENTRIES))):
                 yield from page
                 seq = page[-1].seq
 
     def picture(self, event_id: str) -> bytes | None:
-        """The sealed picture of an event, if there is one."""
-        with _in_words(self.path):
+        """Return the sealed picture of an event, or None."""
+        with _plain_errors(self.path):
             found = self._db.execute("SELECT box FROM pictures WHERE event_id = ?", (event_id,)).fetchone()
-        return None if found is None else found[0]
+        return None if found is None else bytes(found[0])
 
     def verify(self, head: str | None = None) -> Verified:
-        """Check every hash; with a `head` of some time, also that the log still holds what it held then."""
-        wanted = _head(head)
-        with _in_words(self.path), self._lock:
-            self._db.execute("BEGIN")  # one state of the log, whoever writes meanwhile
+        """Check every hash. With the `head` of an earlier time, check that the log still contains all entries up to it."""
+        expected = None if head is None else _parse_head(head)
+        with _plain_errors(self.path), self._lock:
+            self._db.execute("BEGIN")  # one state of the log, even if another process writes meanwhile
             try:
-                return self._verify(wanted)
+                return self._verify(expected)
             finally:
                 self._db.execute("ROLLBACK")
 
-    def _verify(self, wanted: tuple[int, str] | None) -> Verified:
-        first = self._one("SELECT min(seq) FROM entries") or 1
-        seq, previous, count, pictures = first - 1, self._base(first), 0, 0
-        for entry in self._rows("ORDER BY seq"):
+    def _verify(self, expected: tuple[int, str] | None) -> Verified:
+        first = self._value("SELECT min(seq) FROM entries") or 1
+        base = self._hash_before(first)
+        seq, previous, pictures = first - 1, base, 0
+        for entry in self._entries("ORDER BY seq"):
             seq += 1
             if entry.seq != seq:
-                raise AuditChainError(f"Entry {seq} is missing.", TELL)
-            if entry.hash != chained(previous, seq, entry.json):
-                raise AuditChainError(f"Entry {seq} was changed, or something before it taken out.", TELL)
-            if wanted is not None and wanted[0] == seq and wanted[1] != entry.hash:
-                raise AuditChainError(f"Entry {seq} is not the one of that head: the log was written anew.", TELL)
-            facts = entry.facts
-            if facts.get("kind") == "picture":
-                box = self.picture(str(facts.get("of")))
-                if box is None or hashlib.sha256(box).hexdigest() != facts.get("sha256"):
-                    raise AuditChainError(f"The picture of entry {seq} is missing or was changed.", TELL)
-                pictures += 1
-            previous, count = entry.hash, count + 1
-        if wanted is not None and wanted[0] > seq:
-            raise AuditChainError(f"The log ends at entry {seq}, but once had entry {wanted[0]}: its end is missing.", TELL)
-        if wanted is not None and wanted[0] < first - 1:
-            raise AuditError(f"Entry {wanted[0]} was pruned since.", f"Give a head of entry {first - 1} or later.")
-        if wanted is not None and wanted[0] == first - 1 and wanted[1] != self._base(first):
-            raise AuditChainError(f"Entry {wanted[0]} was pruned, but is not the one of that head.", TELL)
-        if pictures != self._one("SELECT count(*) FROM pictures"):
-            raise AuditChainError("There are pictures that no entry speaks of.", TELL)
-        return Verified(entries=count, first=first, pictures=pictures, head=f"{seq}:{previous}" if seq else None)
+                raise AuditChainError(f"Entry {seq} is missing.", DO_NOT_TRUST)
+            if entry.hash != entry_hash(previous, seq, entry.json):
+                raise AuditChainError(f"Entry {seq} was changed, or an entry before it was removed.", DO_NOT_TRUST)
+            if expected is not None and expected[0] == seq and expected[1] != entry.hash:
+                raise AuditChainError(f"Entry {seq} does not match that head: the log was rewritten.", DO_NOT_TRUST)
+            pictures += self._check_picture(entry)
+            previous = entry.hash
+        if expected is not None:
+            if expected[0] > seq:
+                message = f"The log ends at entry {seq}, but entry {expected[0]} existed: its end is missing."
+                raise AuditChainError(message, DO_NOT_TRUST)
+            if expected[0] < first - 1:
+                raise AuditError(f"Entry {expected[0]} was pruned.", f"Use a head of entry {first - 1} or later.")
+            if expected[0] == first - 1 and expected[1] != base:
+                raise AuditChainError(f"Entry {expected[0]} was pruned, but does not match that head.", DO_NOT_TRUST)
+        if pictures != self._value("SELECT count(*) FROM pictures"):
+            raise AuditChainError("The log contains pictures without an entry.", DO_NOT_TRUST)
+        head = f"{seq}:{previous}" if seq else None
+        return Verified(entries=seq - first + 1, first=first, pictures=pictures, head=head)
 
-    def _base(self, first: int) -> str:
-        """The hash that the first entry follows: of nothing, or of the last one pruned, which an entry must tell."""
+    def _check_picture(self, entry: Entry) -> bool:
+        """Whether the entry is about a picture, which must be unchanged."""
+        facts = entry.facts
+        if facts.get("kind") != "picture":
+            return False
+        box = self.picture(str(facts.get("of")))
+        if box is None or hashlib.sha256(box).hexdigest() != facts.get("sha256"):
+            raise AuditChainError(f"The picture of entry {entry.seq} is missing or was changed.", DO_NOT_TRUST)
+        return True
+
+    def _hash_before(self, first: int) -> str:
+        """Return the hash before the first entry. After pruning, the last entry about it contains that hash."""
         if first == 1:
-            return START
-        pruned = next(self._rows("WHERE json_extract(json, '$.kind') = 'pruned' ORDER BY seq DESC LIMIT 1"), None)
+            return FIRST_HASH
+        pruned = next(self._entries("WHERE json_extract(json, '$.kind') = 'pruned' ORDER BY seq DESC LIMIT 1"), None)
         if pruned is None or pruned.facts.get("until") != first - 1:
-            raise AuditChainError(f"The entries before {first} are missing, and were not pruned.", TELL)
+            raise AuditChainError(f"The entries before {first} are missing and were not pruned.", DO_NOT_TRUST)
         return str(pruned.facts.get("hash"))
 
-    def _rows(self, rest: str, values: Sequence[Any] = ()) -> Iterator[Entry]:
-        for seq, text, digest in self._db.execute(f"SELECT seq, json, hash FROM entries {rest}", values):
+    def _entries(self, condition: str, values: Sequence[Any] = ()) -> Iterator[Entry]:
+        for seq, text, digest in self._db.execute(f"SELECT seq, json, hash FROM entries {condition}", values):
             yield Entry(seq=seq, json=text, hash=digest)
 
-    def _one(self, query: str, values: Any = ()) -> Any:
-        return self._db.execute(query, values).fetchone()[0]
+    def _value(self, query: str, values: Mapping[str, str] | None = None) -> Any:
+        return self._db.execute(query, values or {}).fetchone()[0]
 
 
-TELL = "Do not trust this log: compare it with an export or a backup."
-
-
-def _head(text: str | None) -> tuple[int, str] | None:
-    if text is None:
-        return None
+def _parse_head(text: str) -> tuple[int, str]:
     number, _, digest = text.partition(":")
     if not (number.isdecimal() and number.isascii() and len(digest) == 64):
         raise UsageError("A head is a number, a colon and 64 hexadecimal digits.", "Copy it from `edge audit verify`.")
@@ -324,24 +326,24 @@ def _head(text: str | None) -> tuple[int, str] | None:
 
 
 @contextmanager
-def _in_words(path: Path) -> Iterator[None]:
-    """What SQLite and the system say, as sentences."""
+def _plain_errors(path: Path) -> Iterator[None]:
+    """Raise errors of SQLite and of the system as AuditError."""
     try:
         yield
-    except UnicodeDecodeError as error:  # of what a damaged file says of itself
-        raise AuditDamagedError(f"{path} is damaged.", "Restore a copy, or move it away.") from error
+    except UnicodeDecodeError as error:  # from a damaged file
+        raise AuditDamagedError(f"{path} is damaged.", "Restore a copy, or move the file.") from error
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", None) or str(error)
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            raise AuditDamagedError(f"{path} is damaged, or no audit log.", "Restore a copy, or move it away.") from error
-        for start, sentence, hint in (
-            ("SQLITE_FULL", f"The disk is full: {path} cannot be written.", "Free some space."),
-            ("SQLITE_BUSY", f"{path} is held by another program.", "End that one, or try again."),
-            ("SQLITE_READONLY", f"{path} cannot be written: it is read-only.", "Check the file's rights, and the disk."),
-            ("SQLITE_CANTOPEN", f"{path} cannot be opened.", "Check the path, and the rights of its folder."),
+            raise AuditDamagedError(f"{path} is damaged or not an audit log.", "Restore a copy, or move the file.") from error
+        for start, problem, hint in (
+            ("SQLITE_FULL", "cannot be written: the disk is full", "Free some space."),
+            ("SQLITE_BUSY", "is locked by another program", "End that program, or try again."),
+            ("SQLITE_READONLY", "cannot be written: it is read-only", "Check the permissions of the file and the disk."),
+            ("SQLITE_CANTOPEN", "cannot be opened", "Check the path, and the permissions of the folder."),
+            ("", f"cannot be read or written ({name})", "Check the disk."),
         ):
             if name.startswith(start):
-                raise AuditError(sentence, hint) from error
-        raise AuditError(f"{path} cannot be read or written ({name}).", "Check the disk.") from error
+                raise AuditError(f"{path} {problem}.", hint) from error
     except OSError as error:
-        raise AuditError(f"{path} cannot be opened ({error.strerror}).", "Check the path, and its rights.") from None
+        raise AuditError(f"{path} cannot be opened ({error.strerror}).", "Check the path and its permissions.") from None

@@ -1,52 +1,50 @@
-"""The audit log at the desk: entries for people and for other programs, and sealed pictures opened."""
+"""Read an audit log: entries as text, JSON Lines or CSV, and decrypted pictures."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from edge.audit.crypto import open_box
-from edge.audit.log import TELL, AuditLog, Entry
+from edge.audit.log import DO_NOT_TRUST, AuditLog, Entry
 from edge.errors import AuditChainError, UsageError
 from edge.events.event import Event
 from edge.files import write_atomically
 from edge.text import printable, strict_json
 
 
-def line(entry: Entry) -> str:
-    """For people."""
+def entry_line(entry: Entry) -> str:
+    """Return one line of text about an entry."""
     facts = entry.facts
-    words = [str(facts.get(key) or "") for key in ("kind", "outcome", "label", "reason")]
-    kind, outcome, label, reason = map(printable, words)
+    kind, outcome, label, reason = (printable(str(facts.get(key) or "")) for key in ("kind", "outcome", "label", "reason"))
     return f"{entry.seq:>6}  {printable(str(facts.get('utc')))}  {kind:<9} {outcome:<8} {label:<12}  {reason}".rstrip()
 
 
 def export(entries: Iterable[Entry], form: str) -> Iterator[str]:
-    """Lines of JSON, or of CSV with the fields of events as columns and all else in the last."""
+    """Yield lines of JSON, or of CSV with the fields of events as columns and all other facts in the last column."""
     if form == "jsonl":
         for entry in entries:
             yield f'{{"seq": {entry.seq}, "hash": "{entry.hash}", "entry": {entry.json}}}'
         return
     columns = [field.name for field in fields(Event)]
-    yield _csv(["seq", "hash", *columns, "more"])
+    yield _csv_line(["seq", "hash", *columns, "more"])
     for entry in entries:
         facts = entry.facts
         values = [facts.pop(name, None) for name in columns]
-        yield _csv([entry.seq, entry.hash, *values, strict_json(facts) if facts else None])
+        yield _csv_line([entry.seq, entry.hash, *values, strict_json(facts) if facts else None])
 
 
-def _csv(values: list[Any]) -> str:
+def _csv_line(values: Sequence[object]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(values)
     return text.getvalue()
 
 
-def unseal(audit: AuditLog, private_key: bytes, folder: Path, event_id: str | None = None) -> list[Path]:
-    """Write the pictures of all events, or of one, into `folder`; the files."""
+def decrypt_pictures(audit: AuditLog, private_key: bytes, folder: Path, event_id: str | None = None) -> list[Path]:
+    """Write the pictures of all events, or of one event, into `folder`. Return the files."""
     written = []
     for entry in audit.entries():
         facts = entry.facts
@@ -54,13 +52,13 @@ def unseal(audit: AuditLog, private_key: bytes, folder: Path, event_id: str | No
         if facts.get("kind") != "picture" or (event_id is not None and of != event_id):
             continue
         box = audit.picture(of)
-        if box is None or not of.isalnum():
-            raise AuditChainError(f"The picture of entry {entry.seq} is missing.", TELL)
+        if box is None or not of.isalnum():  # the id becomes a file name
+            raise AuditChainError(f"The picture of entry {entry.seq} is missing.", DO_NOT_TRUST)
         picture = open_box(box, of.encode(), private_key)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(folder / f"{of}.jpg", picture)
         except OSError as error:
-            raise UsageError(f"{folder} cannot be written ({error.strerror}).", "Choose another place.") from None
+            raise UsageError(f"{folder} cannot be written ({error.strerror}).", "Choose another folder.") from None
         written.append(folder / f"{of}.jpg")
     return written

@@ -28,7 +28,7 @@ def show(
     """Print the latest entries, one per line."""
     with closing(AuditLog(path, read_only=True)) as log:
         for entry in log.entries(last=last):
-            typer.echo(report.line(entry))
+            typer.echo(report.entry_line(entry))
 
 
 @app.command()
@@ -92,5 +92,5 @@ def decrypt(
 ) -> None:
     """Decrypt the sealed pictures. Prints the files as JSON lines."""
     with closing(AuditLog(path, read_only=True)) as log:
-        for file in report.unseal(log, read_bytes(key), output, event):
+        for file in report.decrypt_pictures(log, read_bytes(key), output, event):
             console.print_json({"file": str(file)})

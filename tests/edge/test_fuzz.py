@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from edge import settings as configuration
 from edge.audit import log as audit
-from edge.audit import report as audit_desk
+from edge.audit import report
 from edge.audit.log import AuditLog
 from edge.camera import mjpeg, photo
 from edge.camera.photo import MAX_PIXELS, read_colour, read_grey
@@ -383,8 +383,8 @@ def good_log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def read_log(path: Path) -> None:
     with closing(AuditLog(path, read_only=True)) as log:
         log.verify()
-        list(audit_desk.export(log.entries(), "csv"))
-        [audit_desk.line(entry) for entry in log.entries()]
+        list(report.export(log.entries(), "csv"))
+        [report.entry_line(entry) for entry in log.entries()]
 
 
 @budget(100)
@@ -412,9 +412,9 @@ def test_forged_log_is_read_or_rejected(good_log: bytes, photo_path: Path, texts
         db.execute("PRAGMA synchronous=OFF")
         db.execute("DELETE FROM entries")
         db.execute("DELETE FROM pictures")
-        before = audit.START
+        before = audit.FIRST_HASH
         for seq, text in enumerate(texts, 1):
-            before = audit.chained(before, seq, text)
+            before = audit.entry_hash(before, seq, text)
             db.execute("INSERT INTO entries VALUES (?, ?, ?)", (seq, text, before))
         db.commit()
     with suppress(AuditError):

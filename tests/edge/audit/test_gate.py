@@ -19,7 +19,7 @@ from edge.audit import gate as gates
 from edge.audit.crypto import open_box, write_keys
 from edge.audit.gate import AuditGate, AuditSettings, open_gate
 from edge.audit.log import AuditLog, Entry
-from edge.audit.report import unseal
+from edge.audit.report import decrypt_pictures
 from edge.camera.base import Frame
 from edge.errors import AuditError, ParameterError, UsageError
 from edge.events.event import Event, notice
@@ -293,8 +293,8 @@ def test_picture_of_the_decision_is_stored_and_needs_the_private_key(path: Path,
     with closing(AuditLog(path, read_only=True)) as log:
         assert log.verify().pictures == 1
         box = log.picture(decided.event_id) or b""
-        (file,) = unseal(log, key.read_bytes(), tmp_path / "out")
-        assert unseal(log, key.read_bytes(), tmp_path / "out", event_id=left.event_id) == []
+        (file,) = decrypt_pictures(log, key.read_bytes(), tmp_path / "out")
+        assert decrypt_pictures(log, key.read_bytes(), tmp_path / "out", event_id=left.event_id) == []
     assert file == tmp_path / "out" / f"{decided.event_id}.jpg"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     picture = cv2.imread(str(file))

@@ -1,4 +1,4 @@
-"""The audit log: complete, chained, private, and whole after a kill at any moment."""
+"""The audit log is complete, chained, private, and valid after a kill at any moment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.audit.log import AuditLog
+from edge.audit.log import AuditLog, Entry
 from edge.errors import AuditChainError, AuditDamagedError, AuditError, UsageError
 from edge.events.event import notice
 from tests.fixtures.events import NOON, make_event
@@ -36,7 +36,7 @@ def alter(path: Path, *statements: str) -> None:
 
 
 def independently_valid(path: Path) -> bool:
-    """The check of docs/guide/audit-log.md, which shares no code with ours."""
+    """Check the chain as docs/guide/audit-log.md describes it, without our code."""
     with closing(sqlite3.connect(path)) as db:
         before = "0" * 64
         for seq, text, digest in db.execute("SELECT seq, json, hash FROM entries ORDER BY seq"):
@@ -46,10 +46,10 @@ def independently_valid(path: Path) -> bool:
     return True
 
 
-# The chain
+# Chain
 
 
-def test_what_was_logged_is_read_again_in_order(log: AuditLog, path: Path) -> None:
+def test_entries_are_read_in_order(log: AuditLog, path: Path) -> None:
     events = [make_event(label="Zoë\n\u2028"), make_event(outcome="denied"), notice("stop", now=1, utc=NOON)]
     for event in events:
         log.append(event)
@@ -61,63 +61,79 @@ def test_what_was_logged_is_read_again_in_order(log: AuditLog, path: Path) -> No
     assert independently_valid(path)
 
 
-def test_an_event_is_logged_once(log: AuditLog) -> None:
+def test_event_is_logged_once(log: AuditLog) -> None:
     event = make_event()
     assert log.append(event) == log.append(event)
     assert log.verify().entries == 1
 
 
-def test_an_empty_log_is_valid(log: AuditLog) -> None:
+def test_empty_log_is_valid(log: AuditLog) -> None:
     assert log.verify().head is None
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "message"),
     [
-        ["UPDATE entries SET json = replace(json, 'denied', 'granted') WHERE seq = 3"],
-        ["UPDATE entries SET json = replace(json, 'anna', 'ben') WHERE seq = 1"],
-        ["UPDATE entries SET hash = (SELECT hash FROM entries WHERE seq = 2) WHERE seq = 3"],
-        ["DELETE FROM entries WHERE seq = 3"],
-        ["DELETE FROM entries WHERE seq = 1"],
-        ["DELETE FROM entries WHERE seq = 3", "UPDATE entries SET seq = seq - 1 WHERE seq > 3"],
-        ["UPDATE entries SET seq = 99 WHERE seq = 2", "UPDATE entries SET seq = 2 WHERE seq = 3"],
-        ["INSERT INTO pictures VALUES ('x', x'00')"],
+        (["UPDATE entries SET json = replace(json, 'denied', 'granted') WHERE seq = 3"], "Entry 3 was changed"),
+        (["UPDATE entries SET json = replace(json, 'anna', 'ben') WHERE seq = 1"], "Entry 1 was changed"),
+        (["UPDATE entries SET hash = (SELECT hash FROM entries WHERE seq = 2) WHERE seq = 3"], "Entry 3 was changed"),
+        (["DELETE FROM entries WHERE seq = 3"], "Entry 3 is missing"),
+        (["DELETE FROM entries WHERE seq = 1"], "before 2 are missing"),
+        (["DELETE FROM entries WHERE seq = 3", "UPDATE entries SET seq = seq - 1 WHERE seq > 3"], "Entry 3 was changed"),
+        (["UPDATE entries SET seq = 99 WHERE seq = 2", "UPDATE entries SET seq = 2 WHERE seq = 3"], "Entry 2 was changed"),
+        (["INSERT INTO pictures VALUES ('x', x'00')"], "pictures without an entry"),
     ],
 )
-def test_a_change_is_found(log: AuditLog, path: Path, change: list[str]) -> None:
+def test_change_of_the_file_is_detected(log: AuditLog, path: Path, change: list[str], message: str) -> None:
     for number in range(5):
         log.append(make_event(outcome="granted" if number == 0 else "denied"))
     alter(path, *change)
-    with pytest.raises(AuditChainError):
+    with pytest.raises(AuditChainError, match=message):
         log.verify()
 
 
-def test_a_cut_at_the_end_takes_a_head_kept_elsewhere(log: AuditLog, path: Path) -> None:
+def test_entry_that_is_not_an_object_is_rejected() -> None:
+    for text in ("3", "{", "[" * 100_000):
+        with pytest.raises(AuditChainError, match="Entry 7 was not written"):
+            Entry(seq=7, json=text, hash="").facts  # noqa: B018
+
+
+def test_failed_write_leaves_the_log_usable(log: AuditLog) -> None:
+    log.append_picture("a", b"box", NOON)
+    with pytest.raises(AuditError, match="SQLITE_CONSTRAINT"):
+        log.append_picture("a", b"another box", NOON)
+    log.append(make_event())
+    assert log.verify().entries == 2
+    log.close()
+    assert not log._lock.locked()
+
+
+def test_cut_and_rewritten_end_is_detected_with_a_head(log: AuditLog, path: Path) -> None:
     for _ in range(5):
         log.append(make_event())
     head = log.verify().head
     log.append(make_event())
-    assert log.verify(head).entries == 6  # grown since
+    assert log.verify(head).entries == 6  # it grew since
     alter(path, "DELETE FROM entries WHERE seq > 4")
-    assert log.verify().entries == 4  # the chain itself cannot know
+    assert log.verify().entries == 4  # not detected without the head
     with pytest.raises(AuditChainError, match="end is missing"):
         log.verify(head)
-    log.append(make_event())  # number 5 again, but another
-    with pytest.raises(AuditChainError, match="written anew"):
+    log.append(make_event())  # another entry 5
+    with pytest.raises(AuditChainError, match="rewritten"):
         log.verify(head)
 
 
 @pytest.mark.parametrize("head", ["", "5", "x:" + "0" * 64, "-1:" + "0" * 64, "1:00"])
-def test_a_head_that_is_none_is_refused(log: AuditLog, head: str) -> None:
+def test_invalid_head_is_rejected(log: AuditLog, head: str) -> None:
     with pytest.raises(UsageError):
         log.verify(head)
 
 
 @given(st.lists(st.tuples(st.integers(-40, 5), st.booleans()), min_size=1, max_size=12))
 @settings(max_examples=30)
-def test_any_mix_of_writing_and_pruning_leaves_a_valid_chain(steps: list[tuple[int, bool]]) -> None:
+def test_any_order_of_writing_and_pruning_leaves_a_valid_chain(steps: list[tuple[int, bool]]) -> None:
     with tempfile.TemporaryDirectory() as folder, closing(AuditLog(Path(folder) / "audit.db")) as log:
-        log._db.execute("PRAGMA synchronous=OFF")  # no power fails here
+        log._db.execute("PRAGMA synchronous=OFF")  # no power failure in tests
         for days, prunes in steps:
             log.append(make_event(utc=NOON + days * DAY))
             if prunes:
@@ -125,7 +141,7 @@ def test_any_mix_of_writing_and_pruning_leaves_a_valid_chain(steps: list[tuple[i
                 log.verify()
         log.prune(7, NOON)
         log.verify()
-        # What is old and still there came after something young: it goes when that goes.
+        # An old entry may be left behind a recent one. It is deleted together with that one.
         first = next(log.entries(), None)
         assert first is None or datetime.fromisoformat(first.facts["utc"]) >= NOON - 7 * DAY
 
@@ -133,24 +149,27 @@ def test_any_mix_of_writing_and_pruning_leaves_a_valid_chain(steps: list[tuple[i
 # Pruning
 
 
-def test_pruning_deletes_what_is_old_and_the_chain_holds(log: AuditLog, path: Path) -> None:
+def test_pruning_deletes_old_entries_and_keeps_the_chain_valid(log: AuditLog, path: Path) -> None:
     for days in range(10):
         log.append(make_event(label=f"person-{days}", utc=NOON + days * DAY))
-    head = log.verify().head
+    head, last_pruned = log.verify().head, list(log.entries())[5].head
     assert log.prune(3, NOON + 9 * DAY) == 6
     found = log.verify(head)
-    assert (found.first, found.entries) == (7, 5)  # days 6 to 9, and the entry that tells of it
-    assert log.prune(3, NOON + 9 * DAY) == 0  # nothing to tell
+    assert (found.first, found.entries) == (7, 5)  # days 6 to 9, and the entry about pruning
+    assert log.prune(3, NOON + 9 * DAY) == 0  # nothing to delete
+    assert log.verify(last_pruned).first == 7
+    with pytest.raises(AuditChainError, match="does not match"):
+        log.verify("6:" + "0" * 64)
     assert log.prune(1, NOON + 30 * DAY) == 5
     assert log.verify().entries == 1
     log.append(make_event(utc=NOON + 30 * DAY))
     with pytest.raises(AuditError, match="pruned"):
         log.verify("3:" + "0" * 64)
     files = b"".join(file.read_bytes() for file in path.parent.iterdir())
-    assert b"person-" not in files  # not in free pages, nor in the write-ahead file
+    assert b"person-" not in files  # neither in free pages nor in the write-ahead file
 
 
-def test_what_was_pruned_by_hand_is_found(log: AuditLog, path: Path) -> None:
+def test_entries_deleted_by_hand_are_detected(log: AuditLog, path: Path) -> None:
     for days in range(10):
         log.append(make_event(utc=NOON + days * DAY))
     log.prune(3, NOON + 9 * DAY)
@@ -159,20 +178,21 @@ def test_what_was_pruned_by_hand_is_found(log: AuditLog, path: Path) -> None:
         log.verify()
 
 
-def test_a_clock_that_was_wrong_neither_deletes_all_nor_keeps_all(log: AuditLog) -> None:
+def test_wrong_clock_neither_deletes_nor_keeps_all_entries(log: AuditLog) -> None:
     log.append(make_event(utc=NOON))
-    log.append(make_event(utc=NOON + 20_000 * DAY))  # the clock ran ahead for a moment
+    log.append(make_event(utc=NOON + 20_000 * DAY))  # the clock was wrong for a moment
     log.append(make_event(utc=NOON + DAY))
-    assert log.prune(7, datetime(1970, 1, 9, tzinfo=UTC)) == 0  # it has forgotten the time altogether
+    assert log.prune(7, datetime(1970, 1, 9, tzinfo=UTC)) == 0  # the clock is not set
     assert log.prune(7, NOON + 2 * DAY) == 0
     assert log.prune(7, NOON + 30 * DAY) == 3
 
 
-# Death
+# Several processes, and kills
 
 
-def test_a_hundred_kills_in_mid_write_cost_nothing_that_was_acknowledged(path: Path) -> None:
-    """A nursery forks a writer a hundred times and kills it at a random moment: while it opens, writes or commits."""
+@pytest.mark.slow
+def test_kills_while_writing_lose_no_acknowledged_entry(path: Path) -> None:
+    """A process forks a writer 40 times and kills it at a random moment: while it opens, writes or commits."""
     script = """
 import os, random, signal, sys, time
 from datetime import UTC, datetime
@@ -182,7 +202,7 @@ from tests.fixtures.events import make_event
 
 path, random = Path(sys.argv[1]), random.Random(7)
 acknowledged = 0
-for round in range(100):
+for round in range(40):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -210,11 +230,12 @@ print(acknowledged)
         [sys.executable, "-c", script, str(path)], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": "."}
     )
     assert run.returncode == 0, run.stderr
-    assert int(run.stdout) >= 75
+    assert int(run.stdout) >= 30
     assert not list(path.parent.glob("*damaged*"))
     assert independently_valid(path)
 
 
+@pytest.mark.slow
 def test_two_processes_append_to_one_chain(path: Path) -> None:
     script = (
         "import sys\nfrom edge.audit.log import AuditLog\nfrom tests.fixtures.events import make_event\n"
@@ -227,34 +248,37 @@ def test_two_processes_append_to_one_chain(path: Path) -> None:
         assert log.verify().entries == 100
 
 
-def test_a_log_that_two_begin_at_the_same_moment_is_begun_once(tmp_path: Path) -> None:
-    def begin(path: Path, both: threading.Barrier) -> None:
+def test_two_threads_can_create_the_log_at_the_same_time(tmp_path: Path) -> None:
+    def create(path: Path, both: threading.Barrier) -> None:
         both.wait()
         with closing(AuditLog(path, busy_seconds=60)) as log:
             log.append(make_event())
 
     with ThreadPoolExecutor(2) as pool:
-        for round_ in range(50):  # without trying again, about one in four fails
+        for round_ in range(20):  # without a retry, about one in four fails
             path, both = tmp_path / f"{round_}.db", threading.Barrier(2, timeout=60)
-            for begun in [pool.submit(begin, path, both) for _ in range(2)]:
+            for begun in [pool.submit(create, path, both) for _ in range(2)]:
                 begun.result()
             with closing(AuditLog(path, read_only=True)) as log:
                 assert log.verify().entries == 2
 
 
-# Disks
+# Files and disks
 
 
-def test_the_files_are_private(log: AuditLog, path: Path) -> None:
+def test_files_are_private(log: AuditLog, path: Path) -> None:
     log.append(make_event())
     files = list(path.parent.iterdir())
-    assert len(files) == 3  # with the write-ahead file and its index
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA application_id").fetchone() == (0x1C1A0D17,), "existing logs must stay readable"
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+    assert len(files) == 3  # the log, the write-ahead file and its index
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
-def test_a_full_disk_is_said_and_the_chain_goes_on_when_there_is_room(log: AuditLog) -> None:
+def test_full_disk_is_an_error_and_writing_continues_later(log: AuditLog) -> None:
     log.append(make_event())
-    pages = log._one("PRAGMA page_count")
+    pages = log._value("PRAGMA page_count")
     log._db.execute(f"PRAGMA max_page_count={pages}")
     with pytest.raises(AuditError, match="disk is full") as full:
         deque(map(log.append, (make_event() for _ in range(1000))))
@@ -265,7 +289,7 @@ def test_a_full_disk_is_said_and_the_chain_goes_on_when_there_is_room(log: Audit
     assert log.verify().entries == written + 1
 
 
-def test_a_log_that_somebody_holds_is_said(log: AuditLog, path: Path) -> None:
+def test_locked_log_is_an_error(log: AuditLog, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other, closing(AuditLog(path, busy_seconds=0.01)) as mine:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(AuditError, match="another program"):
@@ -274,7 +298,7 @@ def test_a_log_that_somebody_holds_is_said(log: AuditLog, path: Path) -> None:
         mine.append(make_event())
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, log: AuditLog, path: Path) -> None:
+def test_path_that_cannot_be_opened_or_written_is_an_error(tmp_path: Path, log: AuditLog, path: Path) -> None:
     for place in ("/proc/audit.db", tmp_path / "none" / "audit.db", tmp_path):
         with pytest.raises(AuditError, match="cannot be opened"):
             AuditLog(place)
@@ -286,11 +310,11 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, log: AuditLog, p
     assert not (tmp_path / "none.db").exists()
 
 
-def test_what_is_no_audit_log_is_left_alone(tmp_path: Path, path: Path) -> None:
+def test_other_database_is_not_changed(tmp_path: Path, path: Path) -> None:
     other = tmp_path / "other.db"
     alter(other, "CREATE TABLE mine (a)")
     before = other.read_bytes()
-    with pytest.raises(AuditError, match="no audit log"):
+    with pytest.raises(AuditError, match="not an audit log"):
         AuditLog.open(other, now=NOON)
     assert sqlite3.connect(other).execute("SELECT count(*) FROM mine").fetchone() == (0,)
     assert len(before) == other.stat().st_size
@@ -301,7 +325,7 @@ def test_what_is_no_audit_log_is_left_alone(tmp_path: Path, path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["text", "middle", "half"])
-def test_a_damaged_log_is_moved_aside_and_a_new_one_says_so(path: Path, damage: str) -> None:
+def test_damaged_log_is_renamed_and_a_new_log_starts(path: Path, damage: str) -> None:
     with closing(AuditLog(path)) as log:
         for _ in range(100):
             log.append(make_event())
@@ -325,7 +349,8 @@ def test_a_damaged_log_is_moved_aside_and_a_new_one_says_so(path: Path, damage: 
     assert aside.read_bytes() == data
 
 
-def test_two_that_find_one_damaged_log_keep_it_once_and_share_the_new_one(path: Path) -> None:
+@pytest.mark.slow
+def test_two_processes_share_the_log_that_replaces_a_damaged_one(path: Path) -> None:
     script = """
 import sys
 from datetime import UTC, datetime
@@ -338,12 +363,12 @@ sys.stdin.readline()
 log._append({"kind": "seen"})
 log.close()
 """
-    for _ in range(5):
+    for _ in range(2):
         path.write_bytes(b"no database at all, but text" * 100)
         command = [sys.executable, "-c", script, str(path)]
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         both: list[Any] = [subprocess.Popen(command, env=os.environ | {"PYTHONPATH": "."}, **pipes) for _ in range(2)]
-        for _ in range(2):  # to open it at the same moment, and to write when both have
+        for _ in range(2):  # both open it at the same moment, and write when both have opened it
             for each in both:
                 each.stdout.readline()
             for each in both:
@@ -360,8 +385,8 @@ log.close()
         path.unlink()
 
 
-def test_a_log_that_is_opened_twice_keeps_its_locks(path: Path, log: AuditLog) -> None:
-    """Else another program takes itself for the last one, and deletes the write-ahead file below this one."""
+def test_log_that_is_opened_twice_keeps_its_locks(path: Path, log: AuditLog) -> None:
+    """Otherwise another process deletes the write-ahead file while this one uses it."""
     log.append(make_event())
     AuditLog(path).close()
     script = (
@@ -375,9 +400,9 @@ def test_a_log_that_is_opened_twice_keeps_its_locks(path: Path, log: AuditLog) -
         log.append(make_event())
 
 
-def test_a_reader_who_takes_a_break_does_not_let_the_log_grow(path: Path, log: AuditLog) -> None:
-    """As `edge audit export | less`, left open over night."""
-    log._db.execute("PRAGMA synchronous=OFF")  # no power fails here
+def test_paused_reader_does_not_make_the_log_grow(path: Path, log: AuditLog) -> None:
+    """For example `edge audit export | less`, left open."""
+    log._db.execute("PRAGMA synchronous=OFF")  # no power failure in tests
     log.append(make_event())
     with closing(AuditLog(path, read_only=True)) as reader:
         entries = reader.entries()
@@ -385,10 +410,10 @@ def test_a_reader_who_takes_a_break_does_not_let_the_log_grow(path: Path, log: A
         for _ in range(1500):
             log.append(make_event())
         assert (path.parent / "audit.db-wal").stat().st_size < 8 << 20
-        assert [entry.seq for entry in entries] == list(range(2, 1502)), "and what came meanwhile is read as well"
+        assert [entry.seq for entry in entries] == list(range(2, 1502)), "entries written meanwhile are read, too"
 
 
-def test_a_picture_that_was_changed_or_taken_is_found(log: AuditLog, path: Path) -> None:
+def test_changed_or_missing_picture_is_detected(log: AuditLog, path: Path) -> None:
     log.append_picture("a", b"box a", NOON)
     log.append_picture("b", b"box b", NOON)
     assert log.verify().pictures == 2
@@ -400,7 +425,7 @@ def test_a_picture_that_was_changed_or_taken_is_found(log: AuditLog, path: Path)
         log.verify()
 
 
-def test_pictures_go_with_their_entries(log: AuditLog, path: Path) -> None:
+def test_pictures_are_pruned_with_their_entries(log: AuditLog, path: Path) -> None:
     log.append_picture("old", b"the old box", NOON)
     log.append_picture("new", b"the new box", NOON + 9 * DAY)
     log.prune(3, NOON + 9 * DAY)

@@ -64,8 +64,10 @@ class Watched:
 
 @pytest.mark.parametrize("prompts", list(itertools.product(PROMPTS, repeat=2)))
 def test_head_that_moves_as_asked_is_granted(prompts: tuple[str, str]) -> None:
-    visit = Watched(*prompts).looks_straight()
-    assert (visit.outcome, visit.asked) == (None, [prompts[0]])
+    visit = Watched(*prompts)
+    assert visit.door.prompt(1) is None
+    visit.looks_straight()
+    assert (visit.outcome, visit.asked, visit.door.prompt(1)) == (None, [prompts[0]], prompts[0])
     visit.turns(prompts[0])
     assert (visit.outcome, visit.asked) == (None, list(prompts)), "the second prompt comes after the first movement"
     visit.turns(prompts[1]).looks_straight()

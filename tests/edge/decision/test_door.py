@@ -128,6 +128,7 @@ def test_burst_of_frames_counts_once() -> None:
     assert watch(door(), *(sure("anna", i / 1000) for i in range(50))) == []
     assert len(watch(door(), *(sure("anna", i / 1000) for i in range(102)))) == 1
     assert len(watch(door(gap_seconds=0), *(sure("anna", i / 1000) for i in range(3)))) == 1
+    assert len(watch(door(gap_seconds=0.25), *(sure("anna", i / 4) for i in range(3)))) == 1
 
 
 def test_two_labels_in_the_window_prevent_a_grant() -> None:
@@ -408,7 +409,7 @@ def oracle(steps: list[Step]) -> tuple[str, str | None, float] | None:
     return None
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(streams())
 def test_visit_is_decided_by_the_rules(steps: list[Step]) -> None:
     try:
@@ -419,7 +420,7 @@ def test_visit_is_decided_by_the_rules(steps: list[Step]) -> None:
     assert found == ([expected] if expected else [])
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(streams(visits=3))
 def test_each_grant_has_enough_evidence_and_is_unique(steps: list[Step]) -> None:
     decisions = run(steps)
@@ -433,7 +434,7 @@ def test_each_grant_has_enough_evidence_and_is_unique(steps: list[Step]) -> None
         assert grant.confidence >= THRESHOLD
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(streams(visits=2), st.data())
 def test_old_frames_change_nothing(steps: list[Step], data: st.DataObject) -> None:
     disturbed: list[Step] = []
@@ -451,7 +452,7 @@ def test_old_frames_change_nothing(steps: list[Step], data: st.DataObject) -> No
 anything = st.floats(allow_nan=True, allow_infinity=True)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(
@@ -494,3 +495,5 @@ def test_rules_are_applied(needed: int, more: int, age: float) -> None:
 def test_invalid_threshold_is_rejected(threshold: float) -> None:
     with pytest.raises(ParameterError, match="threshold"):
         Door(LABELS, threshold)
+    with pytest.raises(ParameterError, match="threshold"):
+        door().restart(LABELS, threshold)

@@ -148,6 +148,9 @@ def test_clock_that_is_not_set_denies(condition: str) -> None:
         assert found.refusal("anna", when.replace(tzinfo=UTC)) == CLOCK_NOT_SET
     assert found.refusal("anna", datetime(2025, 1, 1, 6, tzinfo=UTC)) is None
     assert found.refusal("anna", datetime(9000, 12, 30, 6, tzinfo=UTC)) in (None, EXPIRED)
+    morning = doors('people = ["anna"]\nhours = "00:00-12:00"')
+    for year in (2025, 9000):
+        assert morning.refusal("anna", datetime(year, 1, 1, 11, 30, tzinfo=UTC)) == OUTSIDE_HOURS, "12:30 in Berlin"
 
 
 def test_time_without_a_zone_is_rejected() -> None:

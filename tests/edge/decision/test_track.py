@@ -43,7 +43,7 @@ def test_jump_starts_a_new_visit() -> None:
     tracker = Tracker()
     assert tracker.update(0.0, [box(0)]) == [1]
     assert tracker.update(0.5, [box(1.01)]) == [2]
-    assert Tracker().update(0.0, [box(0)]) == [1]
+    assert tracker.update(1.0, [box(2.01)]) == [2], "the limit is inclusive"
     quick = Tracker()
     quick.update(0.0, [box(0)])
     assert quick.update(0.03, [box(0.5)]) == [2], "the limit is shorter for a shorter time"
@@ -53,6 +53,9 @@ def test_face_of_another_size_starts_a_new_visit() -> None:
     tracker = Tracker()
     tracker.update(0.0, [box(0)])
     assert tracker.update(0.1, [box(0, size=2.1 * SIZE)]) == [2]
+    grown = Tracker()
+    grown.update(0.0, [box(0)])
+    assert grown.update(0.1, [box(0, size=2 * SIZE)]) == [1], "the limit is inclusive"
 
 
 def test_only_a_long_absence_ends_a_visit() -> None:

@@ -36,6 +36,12 @@ def check(proto: Any) -> None:
 
 def test_plain_graph_passes() -> None:
     check(model())
+    newest = model(opset=17, ir_version=8)
+    newest.producer_name, newest.producer_version, newest.domain = "exporter", "1", "org.example"
+    newest.model_version, newest.doc_string = 3, "about"
+    newest.metadata_props.add(key="author", value="anna")
+    newest.graph.doc_string = "about"
+    check(newest)
 
 
 def test_yunet_passes() -> None:
@@ -174,6 +180,12 @@ def test_field_number_over_32_bits_is_rejected() -> None:
     varint = bytes((tag >> (7 * i)) & 0x7F | (0x80 if i < 5 else 0) for i in range(6))
     with pytest.raises(KitUnsafeError):
         check(model().SerializeToString() + varint + b"\x00")
+    long_name = b"\x12\x88\x80\x80\x80\x80\x00exporter"  # producer_name, with a length of 6 bytes
+    long_tag = b"\x92\x80\x80\x80\x80\x00\x08exporter"
+    for field in (long_name, long_tag, b"\x00\x00"):
+        with pytest.raises(KitUnsafeError, match="not a valid ONNX file"):
+            check(model().SerializeToString() + field)
+    check(model().SerializeToString() + b"\x12\x88\x80\x80\x80\x00exporter")
 
 
 def test_truncated_graph_is_rejected_or_valid() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from edge.audit.crypto import write_keys
 from edge.audit.log import AuditLog
-from edge.audit.report import unseal
+from edge.audit.report import decrypt_pictures
 from edge.events.event import notice
 from edge.terminal import wiring
 from tests.fakes.mqtt_broker import Broker, listening
@@ -110,7 +110,7 @@ def test_all_receivers_get_the_same_events(broker: Broker, tmp_path: Path) -> No
     assert [facts["label"] for facts in posted] == [None] * 4
     assert json.loads((tmp_path / "opened").read_text())["event_id"] == delivered[1]
     with closing(AuditLog(tmp_path / "audit.db", read_only=True)) as log:
-        pictures = unseal(log, (tmp_path / "key.pem").read_bytes(), tmp_path / "pictures")
+        pictures = decrypt_pictures(log, (tmp_path / "key.pem").read_bytes(), tmp_path / "pictures")
     assert tmp_path / "pictures" / f"{delivered[1]}.jpg" in pictures
 
 
