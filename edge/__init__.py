@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from edge.decision.visit import VisitRules
     from edge.errors import EdgeError
     from edge.events.event import Event
-    from edge.events.sink import Sink
+    from edge.events.sink import OutputClosed, Sink, SinkHealth
+    from edge.events.view import Mark, View, Viewer
+    from edge.events.worker import Worker
     from edge.terminal.loop import Terminal
     from edge.vision.recognize import Recognition, Recognizer
 
@@ -22,11 +24,17 @@ __all__ = [
     "EdgeError",
     "Event",
     "Frame",
+    "Mark",
+    "OutputClosed",
     "Recognition",
     "Recognizer",
     "Sink",
+    "SinkHealth",
     "Terminal",
+    "View",
+    "Viewer",
     "VisitRules",
+    "Worker",
     "open_camera",
 ]
 _MODULES = {
@@ -35,11 +43,17 @@ _MODULES = {
     "EdgeError": "errors",
     "Event": "events.event",
     "Frame": "camera.base",
+    "Mark": "events.view",
+    "OutputClosed": "events.sink",
     "Recognition": "vision.recognize",
     "Recognizer": "vision.recognize",
     "Sink": "events.sink",
+    "SinkHealth": "events.sink",
     "Terminal": "terminal.loop",
+    "View": "events.view",
+    "Viewer": "events.view",
     "VisitRules": "decision.visit",
+    "Worker": "events.worker",
     "open_camera": "camera.open",
 }
 

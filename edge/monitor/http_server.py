@@ -8,11 +8,11 @@ import re
 import socket
 import socketserver
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+from typing import Any, Self
 
 from edge.errors import ListenError
 
@@ -45,6 +45,33 @@ def parse_address(text: str) -> tuple[str, int]:
         return str(ipaddress.ip_address(host)), int(port)
     except ValueError:
         raise ListenError(f"{text!r} is not a valid address.", "Use an address such as 127.0.0.1:8080.") from None
+
+
+class Site:
+    """Base class of preview and metrics: a server, open inside a `with` block, about the health of one terminal."""
+
+    def __init__(self, name: str, address: str, handler: type[Handler]) -> None:
+        self._health: Callable[[], Mapping[str, Any]] | None = None
+        self._server = Server(name, address, handler, self)
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def watch(self, health: Callable[[], Mapping[str, Any]]) -> None:
+        """Serve the health that this function returns."""
+        self._health = health
+
+    def close(self) -> None:
+        """Close at once, even while clients are served."""
+        self._server.close()
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Server(HTTPServer):

@@ -6,7 +6,8 @@ Everything except the stage times is read from the terminal at each request, so 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -15,8 +16,8 @@ from types import ModuleType
 from typing import Any
 
 from edge.errors import ListenError, UsageError
-from edge.events.health import Count, Health
-from edge.monitor.http_server import Handler, Server, parse_address
+from edge.events.health import Count
+from edge.monitor.http_server import Handler, Site, parse_address
 from edge.stages import STAGES
 from edge.text import strict_json
 
@@ -58,7 +59,7 @@ def _check_local(address: str) -> None:
         )
 
 
-def problems(health: Health) -> list[str]:
+def problems(health: Mapping[str, Any]) -> list[str]:
     """Return the problems that Terminal.health() shows; empty if there are none."""
     age = health["frame_age_seconds"]
     old = "no frame was processed yet" if age is None else f"no frame was processed for {age:.0f} seconds"
@@ -70,10 +71,10 @@ def problems(health: Health) -> list[str]:
     return [problem for problem, holds in found.items() if holds]
 
 
-class Metrics:
-    """Serves the metrics of one terminal at `address`, inside a `with` block.
+class Metrics(Site):
+    """Serves the metrics of one terminal at `address`. Before `watch`, /healthz reports that the terminal is starting.
 
-    `stage` is the stage timer for recogniser and terminal. Until `watch` is called, /healthz reports that the terminal starts.
+    `stage` is the stage timer for recogniser and terminal.
     """
 
     def __init__(self, address: str) -> None:
@@ -86,23 +87,7 @@ class Metrics:
         )
         for stage in STAGES:
             self._seconds.labels(stage)  # exists from the start, with count 0
-        self._health: Callable[[], Health] | None = None
-        self._server = Server("metrics", address, _Handler, self)
-
-    @property
-    def url(self) -> str:
-        return self._server.url
-
-    def __enter__(self) -> Metrics:
-        self._server.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.close()
-
-    def watch(self, health: Callable[[], Health]) -> None:
-        """Serve the health that this function returns."""
-        self._health = health
+        super().__init__("metrics", address, _Handler)
 
     def stage(self, name: str) -> AbstractContextManager[object]:
         """Return a timer for a stage."""
@@ -127,30 +112,24 @@ class Metrics:
         for name, (metric, about) in COUNTERS.items():
             if name in counters:
                 yield core.CounterMetricFamily(metric, about, counters[name])
-        decisions = core.CounterMetricFamily("edge_decisions", "Decisions on visits.", labels=["outcome"])
-        for count in (Count.GRANTED, Count.DENIED):
-            decisions.add_metric([str(count)], counters[count])
-        yield decisions
-        if Count.CHALLENGES_MET in counters:
-            challenges = core.CounterMetricFamily("edge_challenges", "Challenges to visitors.", labels=["outcome"])
-            challenges.add_metric(["met"], counters[Count.CHALLENGES_MET])
-            challenges.add_metric(["not met"], counters[Count.CHALLENGES_NOT_MET])
-            yield challenges
-        losses = core.CounterMetricFamily(
-            "edge_sink_losses", "Events that did not reach the receiver.", labels=["sink", "how"]
-        )
-        for sink, numbers in health["sinks"].items():
-            for how, number in numbers.items():
-                losses.add_metric([sink, how], number)
-        yield losses
-        yield core.GaugeMetricFamily("edge_camera_up", "1 while the camera delivers frames.", int(health["camera_up"]))
+        decisions = [((str(count),), counters[count]) for count in (Count.GRANTED, Count.DENIED)]
+        challenges = {"met": Count.CHALLENGES_MET, "not met": Count.CHALLENGES_NOT_MET}
+        answers = [((outcome,), counters[count]) for outcome, count in challenges.items() if count in counters]
+        losses = [((sink, how), number) for sink, lost in health["sinks"].items() for how, number in lost.items()]
+        for metric, about, labels, values in (
+            ("edge_decisions", "Decisions on visits.", ["outcome"], decisions),
+            ("edge_challenges", "Challenges to visitors.", ["outcome"], answers),
+            ("edge_sink_losses", "Events that did not reach the receiver.", ["sink", "how"], losses),
+        ):
+            family = core.CounterMetricFamily(metric, about, labels=labels)
+            for names, value in values:
+                family.add_metric(names, value)
+            yield family
         age = health["frame_age_seconds"]
-        yield core.GaugeMetricFamily(
-            "edge_frame_age_seconds", "Age of the last processed frame.", float("nan") if age is None else age
-        )
-        yield core.InfoMetricFamily(
-            "edge_terminal", "Version and kit of this terminal.", {"version": version("lclrr-edge"), "kit": health["kit"]}
-        )
+        yield core.GaugeMetricFamily("edge_camera_up", "1 while the camera delivers frames.", int(health["camera_up"]))
+        yield core.GaugeMetricFamily("edge_frame_age_seconds", "Age of the last frame.", math.nan if age is None else age)
+        running = {"version": version("lclrr-edge"), "kit": health["kit"]}
+        yield core.InfoMetricFamily("edge_terminal", "Version and kit of this terminal.", running)
 
     def describe(self) -> list[Any]:
         """Return no metrics: they are unknown before the terminal runs."""

@@ -10,7 +10,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
@@ -22,7 +22,7 @@ from edge.events.event import EVENT_SCHEMA, Event
 from edge.events.sink import SinkHealth
 from edge.events.view import View
 from edge.monitor.annotate import draw
-from edge.monitor.http_server import Handler, Server
+from edge.monitor.http_server import Handler, Site
 from edge.text import strict_json
 
 EVENTS = 50
@@ -31,7 +31,7 @@ STREAM_FPS = 10
 REPEAT_SECONDS = 1.0
 """An unchanged frame is sent again after this time, so that a closed connection is noticed."""
 STALE_SECONDS = 3.0
-"""Without a frame for so long the camera counts as lost, unless `health` says otherwise."""
+"""Without a frame for so long the camera counts as lost, unless the terminal's health says otherwise."""
 WIDTH = 1280
 JPEG_QUALITY = 80
 
@@ -44,62 +44,38 @@ PAGE = {
 log = logging.getLogger(__name__)
 
 
-class Preview:
-    """Serves the page at `address` between start() and close(). It is a viewer and a sink.
+class Preview(Site):
+    """Serves the page at `address`. It is a viewer and a sink."""
 
-    `health` is called by the server's threads. Its values replace those of the preview: camera_up, camera, error, kit,
-    thresholds, fps, frame_age_seconds, frames, counters (a mapping of names to numbers).
-    """
-
-    def __init__(self, address: str, health: Callable[[], Mapping[str, Any]] = dict) -> None:
-        self._health = health
+    def __init__(self, address: str) -> None:
         self._view: View | None = None
         self._events: tuple[Event, ...] = ()
-        self._frames, self._published, self._fps = 0, 0.0, 0.0
+        self._frames, self._shown, self._fps = 0, 0.0, 0.0
         self._encoding = threading.Lock()
         self._encoded: tuple[View | None, bytes] = (None, b"")
         self._closing = threading.Event()
         self._streams, self._counting = 0, threading.Lock()
-        self._page = {
-            path: (files("edge.monitor").joinpath("page", name).read_bytes(), kind) for path, (name, kind) in PAGE.items()
-        }
-        self._server = Server("preview", address, _Handler, self)
+        folder = files("edge.monitor").joinpath("page")
+        self._page = {path: (folder.joinpath(name).read_bytes(), kind) for path, (name, kind) in PAGE.items()}
+        super().__init__("preview", address, _Handler)
         if not self._server.is_local:
             log.warning("the preview at %s is open to everyone who can reach this machine", self.url)
 
-    @property
-    def url(self) -> str:
-        return self._server.url
-
-    def watch(self, health: Callable[[], Mapping[str, Any]]) -> None:
-        """Serve the health that this function returns."""
-        self._health = health
-
-    def start(self) -> Preview:
-        self._server.start()
-        return self
-
     def close(self) -> None:
-        """Close at once, even while clients are watching."""
         self._closing.set()
-        self._server.close()
-
-    def __enter__(self) -> Preview:
-        return self.start()
-
-    def __exit__(self, *reason: object) -> None:
-        self.close()
+        super().close()
 
     def show(self, view: View) -> None:
         """Show a view. Takes microseconds, however many clients watch."""
         now = time.monotonic()
         if self._frames:
-            seconds = max(now - self._published, 1e-3)
+            seconds = max(now - self._shown, 1e-3)
             self._fps += (1 / seconds - self._fps) * min(1.0, seconds)  # mean over about a second
-        self._view, self._published = view, now
+        self._view, self._shown = view, now
         self._frames += 1
 
     def handle(self, event: Event) -> None:
+        """Keep an event for the page."""
         self._events = (event, *self._events[: EVENTS - 1])  # a new tuple: readers need no lock
 
     def page(self, path: str) -> tuple[bytes, str] | None:
@@ -112,25 +88,22 @@ class Preview:
         return self._page.get(path)
 
     def health(self) -> SinkHealth:
+        """Return no counts: the preview loses no events."""
         return SinkHealth()
 
     def status(self) -> dict[str, Any]:
-        age = time.monotonic() - self._published if self._frames else None
+        """Return the body of /health.json: what the preview knows, and above it the health of the terminal."""
+        age = time.monotonic() - self._shown if self._frames else None
         known = {
             "schema": EVENT_SCHEMA,
             "camera_up": age is not None and age < STALE_SECONDS,
-            "camera": "",
-            "error": "",
-            "kit": "",
-            "thresholds": "",
             "fps": round(self._fps, 1),
             "frame_age_seconds": None if age is None else round(age, 3),
             "frames": self._frames,
             "streams": self._streams,
-            "counters": {},
         }
         try:
-            return known | dict(self._health())
+            return known | dict(self._health() if self._health else {})
         except Exception:
             log.exception("the health of the terminal is unknown")
             return known | {"camera_up": False, "error": "The health of the terminal is unknown."}
