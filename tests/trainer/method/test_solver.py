@@ -1,8 +1,7 @@
-"""The fast solver is Algorithm 1: it equals the line-by-line transcription in tests/fixtures/oracle.py, and costs less.
+"""The fast solver is Algorithm 1: it equals the literal transcription in tests/fixtures/oracle.py, with less memory.
 
-The iteration amplifies rounding, more so on large problems: there the transcription differs from itself after
-a change of X in the 15th digit. Each comparison therefore asks the oracle first how sharply the problem
-defines its own answer.
+The iteration amplifies rounding errors. So each comparison first checks that a change of X in the 15th digit does not move the
+oracle's own result.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edge.errors import ParameterError
 from tests.fixtures import data, oracle
 from trainer.method.prox import column_norms
 from trainer.method.solver import (
@@ -38,7 +38,7 @@ Z_TOLERANCE, D_TOLERANCE = 1e-5, 1e-3
 
 @dataclass(frozen=True)
 class Problem:
-    """X, D0 and the weights of the terms. Every number is a function of the fields: a failure can be repeated."""
+    """X, D0 and the weights of the terms."""
 
     X: Array
     D: Array
@@ -52,7 +52,7 @@ class Problem:
 
 
 def low_rank(seed: int, d: int, n: int, m: int, *, classes: int = 4, rank: int = 4) -> Problem:
-    """Samples of a few subspaces with a little noise; atoms are samples and, past n of them, mixtures of samples."""
+    """Samples of a few subspaces with a little noise. Atoms are samples or, if m > n, also mixtures of samples."""
     rng = np.random.default_rng(seed)
     bases = rng.normal(size=(classes, d, rank))
     X = np.stack([bases[j % classes] @ rng.normal(size=rank) for j in range(n)], axis=1)
@@ -72,6 +72,7 @@ def yale_b() -> tuple[Array, Array]:
 
 
 def yale_slice(people: int, rate: int, seed: int, *, per_person: int = 8, atoms: int = 5) -> Problem:
+    """Return a part of Yale B."""
     images, labels = yale_b()
     rng = np.random.default_rng(seed)
     chosen = [rng.permutation(np.flatnonzero(labels == c))[:per_person] for c in np.unique(labels)[:people]]
@@ -88,7 +89,7 @@ def distance_of_dictionaries(D: Array, wanted: Array) -> float:
 
 
 def oracle_of(problem: Problem, R: Array, schedule: Schedule = PAPER) -> oracle.OracleResult:
-    """The oracle's answer, once it is known that rounding cannot move it by as much as a fifth of the tolerance."""
+    """Return the oracle's result, after a check that rounding moves it by less than a fifth of the tolerance."""
     steps: dict[str, Any] = {"rho": schedule.rho, "tol": schedule.tol, "mu_max": MU_MAX}
     answer = oracle.solve(problem.X, problem.D, R, **problem.weights, **steps)
     noise = 1e-14 * np.random.default_rng(1).normal(size=problem.X.shape)
@@ -100,7 +101,7 @@ def oracle_of(problem: Problem, R: Array, schedule: Schedule = PAPER) -> oracle.
 
 def assert_equal(result: SolverResult, wanted: oracle.OracleResult, X: Array) -> None:
     assert result.converged
-    assert np.abs(wanted.Z).max() > 0.05  # a collapsed solution would be equal for free
+    assert np.abs(wanted.Z).max() > 0.05  # collapsed solutions would be equal in any case
     assert np.abs(result.Z - wanted.Z).max() < Z_TOLERANCE
     assert distance_of_dictionaries(result.D, wanted.D) < D_TOLERANCE
     assert np.abs(result.E - wanted.E).max() < Z_TOLERANCE
@@ -118,79 +119,69 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-@pytest.mark.parametrize("form", ["exp", "squared"])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_equals_the_oracle_on_low_rank_data(shape: tuple[int, int, int], form: str, seed: int) -> None:
-    problem = low_rank(seed, *shape)
+def check_against_oracle(problem: Problem, form: str = "exp", schedule: Schedule = PAPER) -> SolverResult:
     R = oracle.locality_weights(problem.X, problem.D, form)
-    wanted = oracle_of(problem, R)
-    result = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER)
+    wanted = oracle_of(problem, R, schedule)
+    result = solve(problem.X, problem.D, R, **problem.weights, schedule=schedule)
     assert_equal(result, wanted, problem.X)
     assert result.iterations == wanted.iterations
     assert result.residuals.shape == (wanted.iterations, 3)
+    return result
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_solver_equals_oracle_for_any_shape(shape: tuple[int, int, int]) -> None:
+    for seed, form in enumerate(("exp", "squared")):
+        check_against_oracle(low_rank(seed, *shape), form)
 
 
 @pytest.mark.parametrize("weights", [(1.0, 0.1, 0.05), (25.0, 0.05, 1.0), (2.0, 1e-3, 5.0), (100.0, 0.5, 0.5)])
-@pytest.mark.parametrize("shape", [(80, 40, 20), (30, 50, 20)])
-def test_equals_the_oracle_for_other_weights(weights: tuple[float, float, float], shape: tuple[int, int, int]) -> None:
+def test_solver_equals_oracle_for_other_weights(weights: tuple[float, float, float]) -> None:
     lam, alpha, gamma = weights
-    problem = replace(low_rank(5, *shape), lam=lam, alpha=alpha, gamma=gamma)
-    R = oracle.locality_weights(problem.X, problem.D, "exp")
-    wanted = oracle_of(problem, R)
-    result = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER)
-    assert_equal(result, wanted, problem.X)
-    assert result.iterations == wanted.iterations
+    for shape in ((80, 40, 20), (30, 50, 20)):
+        check_against_oracle(replace(low_rank(5, *shape), lam=lam, alpha=alpha, gamma=gamma))
 
 
 @pytest.mark.parametrize("form", ["exp", "squared"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_equals_the_oracle_with_its_own_locality_weights(form: str, seed: int) -> None:
-    """An atom is a sample at distance zero: weights that are wrong there in the eighth digit end elsewhere."""
-    problem = low_rank(seed, 60, 40, 20)
+def test_solver_equals_oracle_with_its_own_locality_weights(form: str) -> None:
+    """An atom is a sample at distance zero. Weights with an error of 1e-8 there lead to another solution."""
+    problem = low_rank(1, 60, 40, 20)
     wanted = oracle_of(problem, oracle.locality_weights(problem.X, problem.D, form))
     R = locality_weights(problem.X, problem.D, form)
     assert_equal(solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER), wanted, problem.X)
 
 
-@pytest.mark.parametrize("form", ["exp", "squared"])
-@pytest.mark.parametrize(("people", "rate", "seed"), [(8, 8, 1), (10, 8, 2), (8, 4, 2)])
-def test_equals_the_oracle_on_yale_b(people: int, rate: int, seed: int, form: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(("people", "rate", "seed", "form"), [(8, 8, 1, "exp"), (8, 4, 2, "squared")])
+def test_solver_equals_oracle_on_yale_b(people: int, rate: int, seed: int, form: str) -> None:
     problem = yale_slice(people, rate, seed)
     R = oracle.locality_weights(problem.X, problem.D, form)
     assert np.abs(locality_weights(problem.X, problem.D, form) - R).max() < 1e-13
     wanted = oracle_of(problem, R)
     result = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER)
     assert_equal(result, wanted, problem.X)
-    # a residual at the tolerance is decided by rounding
-    assert abs(result.iterations - wanted.iterations) <= 1
+    assert abs(result.iterations - wanted.iterations) <= 1  # rounding decides about a residual at the tolerance
 
 
 @pytest.mark.parametrize("shape", [(60, 40, 20), (30, 50, 20)])
-def test_the_fast_schedule_is_the_same_algorithm(shape: tuple[int, int, int]) -> None:
+def test_fast_schedule_is_the_default_and_the_same_algorithm(shape: tuple[int, int, int]) -> None:
     problem = low_rank(0, *shape)
     R = oracle.locality_weights(problem.X, problem.D, "exp")
-    fast = SCHEDULES["fast"]
-    wanted = oracle_of(problem, R, fast)
-    result = solve(problem.X, problem.D, R, **problem.weights)  # the default
+    wanted = oracle_of(problem, R, SCHEDULES["fast"])
+    result = solve(problem.X, problem.D, R, **problem.weights)
     assert result.iterations == wanted.iterations < 30
     assert np.abs(result.Z - wanted.Z).max() < Z_TOLERANCE
     assert distance_of_dictionaries(result.D, wanted.D) < D_TOLERANCE
 
 
-def test_a_first_dictionary_outside_the_span_of_the_samples_is_not_rotated_away() -> None:
+def test_first_dictionary_outside_the_span_of_the_samples_is_not_rotated() -> None:
     problem = low_rank(2, 60, 30, 12)
     outside = unit_columns(problem.D + 0.5 * np.random.default_rng(0).normal(size=problem.D.shape))
-    problem = replace(problem, D=outside)
     assert _rotate(problem.X, outside)[1] is None
-    R = oracle.locality_weights(problem.X, outside, "exp")
-    wanted = oracle_of(problem, R)
-    result = solve(problem.X, outside, R, **problem.weights, schedule=PAPER)
-    assert_equal(result, wanted, problem.X)
-    assert result.iterations == wanted.iterations
+    check_against_oracle(replace(problem, D=outside))
 
 
-def test_collapse_is_the_oracle_s_too() -> None:
+def test_solver_collapses_if_the_oracle_does() -> None:
     problem = replace(low_rank(0, 60, 40, 20), lam=0.3, alpha=0.1, gamma=0.5)
     R = oracle.locality_weights(problem.X, problem.D, "exp")
     wanted = oracle_of(problem, R)
@@ -204,10 +195,9 @@ def test_collapse_is_the_oracle_s_too() -> None:
 # --- Stopping ---
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_stops_by_the_largest_entry_in_pixel_space(seed: int) -> None:
-    """Rotated rows are no pixels. With these weights the residual's column norms are still above the tolerance."""
-    problem = replace(low_rank(seed, 400, 40, 20), alpha=1e-3, gamma=1.0)
+def test_solver_stops_by_the_largest_entry_in_pixel_space() -> None:
+    """Rotated rows are not pixels. With these weights the column norms of the residual are still above the tolerance."""
+    problem = replace(low_rank(0, 400, 40, 20), alpha=1e-3, gamma=1.0)
     R = oracle.locality_weights(problem.X, problem.D, "exp")
     wanted = oracle_of(problem, R)
     result = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER)
@@ -216,48 +206,47 @@ def test_stops_by_the_largest_entry_in_pixel_space(seed: int) -> None:
     assert np.abs(problem.X - result.D @ result.Z - result.E).max() < PAPER.tol * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_entries_below_is_exact(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    Q, _ = np.linalg.qr(rng.normal(size=(50, 8)))
-    Q = np.asfortranarray(Q)
-    residual = np.asfortranarray(rng.normal(size=(8, 12)) * rng.uniform(0, 1, 12))
-    largest = float(np.abs(Q @ residual).max())
-    assert _entries_below(residual, Q, largest * (1 + 1e-9))
-    assert not _entries_below(residual, Q, largest * (1 - 1e-9))
-    assert _entries_below(residual, None, float(np.abs(residual).max()) * (1 + 1e-9))
-    assert not _entries_below(residual, None, float(np.abs(residual).max()))
-    assert _entries_below(np.zeros_like(residual), Q, 1e-300)
+def test_entries_below_is_exact() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        Q, _ = np.linalg.qr(rng.normal(size=(50, 8)))
+        Q = np.asfortranarray(Q)
+        residual = np.asfortranarray(rng.normal(size=(8, 12)) * rng.uniform(0, 1, 12))
+        for part in (residual, residual[:, :1]):  # of one column, the norm is above the tolerance
+            largest = float(np.abs(Q @ part).max())
+            assert _entries_below(part, Q, largest * (1 + 1e-9)) is True
+            assert _entries_below(part, Q, largest * (1 - 1e-9)) is False
+        assert _entries_below(residual, None, float(np.abs(residual).max()) * (1 + 1e-9))
+        assert not _entries_below(residual, None, float(np.abs(residual).max()))
+        assert _entries_below(np.zeros_like(residual), Q, 1e-300)
+    assert not _entries_below(np.array([[0.5]]), np.array([[1.0], [0.0]]), 0.5)
 
 
-def test_giving_up_is_said() -> None:
+def test_solver_reports_that_it_did_not_converge() -> None:
     problem = low_rank(0, 60, 40, 20)
     R = locality_weights(problem.X, problem.D)
     enough = solve(problem.X, problem.D, R, **problem.weights).iterations
-    short = replace(SCHEDULES["fast"], max_iterations=enough - 1)
-    result = solve(problem.X, problem.D, R, **problem.weights, schedule=short)
-    assert result.converged is False
-    assert result.iterations == enough - 1
-    assert result.residuals.shape == (enough - 1, 3)
-    exact = replace(SCHEDULES["fast"], max_iterations=enough)
-    assert solve(problem.X, problem.D, R, **problem.weights, schedule=exact).converged is True
+    for limit in (enough - 1, enough):
+        schedule = replace(SCHEDULES["fast"], max_iterations=limit)
+        result = solve(problem.X, problem.D, R, **problem.weights, schedule=schedule)
+        assert result.converged is (limit == enough)
+        assert result.iterations == limit
+        assert result.residuals.shape == (limit, 3)
 
 
-def test_the_penalty_is_bounded() -> None:
+def test_penalty_is_bounded() -> None:
     problem = low_rank(0, 30, 20, 8)
     steps: list[Step] = []
     endless = Schedule(rho=4.0, tol=1e-300, max_iterations=40)
     R = locality_weights(problem.X, problem.D)
     result = solve(problem.X, problem.D, R, **problem.weights, schedule=endless, callback=steps.append)
     assert not result.converged
-    assert max(step.mu for step in steps) == MU_MAX == steps[-1].mu
-    assert np.isfinite(result.Z).all()
-    assert np.isfinite(result.D).all()
-    assert np.isfinite(result.residuals).all()
+    assert max(step.mu for step in steps) == steps[-1].mu == 1e8
+    assert all(np.isfinite(A).all() for A in (result.Z, result.D, result.residuals))
 
 
-def test_the_multipliers_keep_their_scale_where_the_penalty_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past its bound the penalty grows no more; here the bound is low, so that it matters."""
+def test_multipliers_keep_their_scale_at_the_largest_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the largest penalty is small, so that it matters."""
     problem = low_rank(0, 60, 40, 20)
     R = oracle.locality_weights(problem.X, problem.D, "exp")
     monkeypatch.setattr("trainer.method.solver.MU_MAX", 20.0)
@@ -269,7 +258,18 @@ def test_the_multipliers_keep_their_scale_where_the_penalty_stays(monkeypatch: p
     assert distance_of_dictionaries(result.D, wanted.D) < D_TOLERANCE
 
 
-def test_the_callback_sees_every_iteration() -> None:
+def test_schedules_have_the_documented_values_and_limits() -> None:
+    assert SCHEDULES["paper"] == Schedule(rho=1.15, tol=1e-6, max_iterations=500, mu0=None)
+    assert (SCHEDULES["fast"].rho, SCHEDULES["fast"].tol) == (2.0, 1e-4)
+    assert (SCHEDULES["quick"].rho, SCHEDULES["quick"].tol, SCHEDULES["quick"].mu0) == (8.0, 1e-3, 1.0)
+    assert Schedule(max_iterations=1).max_iterations == 1
+    wrong: list[dict[str, Any]] = [{"rho": 1.0}, {"rho": np.inf}, {"tol": 0.0}, {"tol": np.nan}, {"max_iterations": 0}]
+    for fields in [*wrong, {"mu0": 0.0}, {"mu0": -1.0}]:
+        with pytest.raises(ParameterError, match="schedule"):
+            Schedule(**fields)
+
+
+def test_callback_receives_every_iteration() -> None:
     problem = low_rank(1, 60, 40, 20)
     R = locality_weights(problem.X, problem.D)
     steps: list[Step] = []
@@ -285,8 +285,7 @@ def test_the_callback_sees_every_iteration() -> None:
     assert np.array_equal(quiet.Z, result.Z)
 
 
-def test_residuals_are_what_they_are_called() -> None:
-    """The last row of the history, against the constraint itself."""
+def test_residuals_measure_the_constraint() -> None:
     for shape in ((60, 40, 20), (30, 50, 20)):
         problem = low_rank(4, *shape)
         R = locality_weights(problem.X, problem.D)
@@ -298,7 +297,7 @@ def test_residuals_are_what_they_are_called() -> None:
 # --- Inputs ---
 
 
-def test_inputs_are_left_alone_and_their_layout_does_not_matter() -> None:
+def test_inputs_are_not_changed_and_their_layout_does_not_matter() -> None:
     for shape in ((60, 40, 20), (30, 50, 20)):
         problem = low_rank(3, *shape)
         X, D = np.asfortranarray(problem.X), np.asfortranarray(problem.D)
@@ -313,7 +312,7 @@ def test_inputs_are_left_alone_and_their_layout_does_not_matter() -> None:
         assert not np.shares_memory(first.E, X)
 
 
-def test_the_order_of_samples_does_not_matter() -> None:
+def test_order_of_samples_does_not_matter() -> None:
     problem = low_rank(6, 60, 40, 20)
     R = locality_weights(problem.X, problem.D)
     order = np.random.default_rng(0).permutation(40)
@@ -323,38 +322,34 @@ def test_the_order_of_samples_does_not_matter() -> None:
     assert distance_of_dictionaries(other.D, one.D) < 1e-6
 
 
-def test_rotating_pixel_space_rotates_the_dictionary() -> None:
+def test_rotated_samples_give_the_rotated_dictionary() -> None:
     problem = low_rank(7, 60, 40, 20)
     R = locality_weights(problem.X, problem.D)
     turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(60, 60)))
-    endless = replace(SCHEDULES["fast"], tol=1e-300, max_iterations=20)  # the stopping test does see pixels
+    endless = replace(SCHEDULES["fast"], tol=1e-300, max_iterations=20)  # the stopping test depends on pixels
     one = solve(problem.X, problem.D, R, **problem.weights, schedule=endless)
     other = solve(turn @ problem.X, turn @ problem.D, R, **problem.weights, schedule=endless)
     assert np.abs(one.Z - other.Z).max() < 1e-7
     assert distance_of_dictionaries(other.D, turn @ one.D) < 1e-6
 
 
-# --- Parts ---
+# --- Parts of the solver ---
 
 
 @pytest.mark.parametrize("form", ["exp", "squared"])
-@pytest.mark.parametrize("seed", range(5))
-def test_locality_weights_equal_the_oracle_s(form: str, seed: int) -> None:
-    """Also where an atom is a sample, and where two samples are the same photo."""
-    problem = low_rank(seed, 50, 30, 20)
-    X = np.hstack([problem.X, problem.X[:, :3], problem.X[:, 3:6] + 1e-9])
-    R = locality_weights(X, problem.D, form)
-    assert R.shape == (20, 36)
-    assert np.abs(R - oracle.locality_weights(X, problem.D, form)).max() < 1e-13
-    assert R.min() >= 0
-    if form == "exp":
-        assert np.allclose(R.max(axis=1), 1, rtol=0, atol=1e-13)
-
-
-def test_an_unknown_form_of_the_weights_is_refused() -> None:
-    problem = low_rank(0, 20, 10, 5)
+def test_locality_weights_equal_the_oracle(form: str) -> None:
+    """Also if an atom is a sample, and if two samples are the same photo."""
+    for seed in range(3):
+        problem = low_rank(seed, 50, 30, 20)
+        X = np.hstack([problem.X, problem.X[:, :3], problem.X[:, 3:6] + 1e-9])
+        R = locality_weights(X, problem.D, form)
+        assert R.shape == (20, 36)
+        assert np.abs(R - oracle.locality_weights(X, problem.D, form)).max() < 1e-13
+        assert R.min() >= 0
+        if form == "exp":
+            assert np.allclose(R.max(axis=1), 1, rtol=0, atol=1e-13)
     with pytest.raises(ValueError, match="exp"):
-        locality_weights(problem.X, problem.D, "cubed")
+        locality_weights(X, problem.D, "cubed")
 
 
 def test_rotation_shortens_x_and_keeps_its_geometry() -> None:
@@ -365,22 +360,22 @@ def test_rotation_shortens_x_and_keeps_its_geometry() -> None:
     assert np.abs(Q.T @ Q - np.eye(20)).max() < 1e-13
     assert np.abs(Q @ X - problem.X).max() < 1e-13
     assert np.abs(Q @ D - problem.D).max() < 1e-13
-    # Two photos of the same pixels: X has not full rank, the atoms still lie in its span.
+    # Each photo twice: X does not have full rank, but the atoms are still in its span.
     twice = np.hstack([problem.X, problem.X])
     X, Q, D = _rotate(twice, problem.D)
     assert Q is not None
     assert np.abs(Q @ D - problem.D).max() < 1e-12
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_the_largest_error_needs_no_product(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    d, n, m = 12, 9, 6
-    D, B, K = rng.normal(size=(d, m)), rng.normal(size=(d, n)), rng.normal(size=(m, n))
-    right = D.T @ B + K
-    Z = np.linalg.solve(D.T @ D + 2 * np.eye(m), right)
-    wanted = np.linalg.norm(B - D @ Z, axis=0).max()
-    assert np.isclose(_largest_error(B, Z, K, right), wanted, rtol=1e-10)
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_largest_error_needs_no_product(scale: float) -> None:
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        d, n, m = 12, 9, 6
+        D, B, K = rng.normal(size=(d, m)), scale * rng.normal(size=(d, n)), scale * rng.normal(size=(m, n))
+        right = D.T @ B + K
+        Z = np.linalg.solve(D.T @ D + 2 * np.eye(m), right)
+        assert np.isclose(_largest_error(B, Z, K, right), np.linalg.norm(B - D @ Z, axis=0).max(), rtol=1e-9)
 
 
 def test_inverse_of_a_gram_matrix() -> None:
@@ -395,7 +390,7 @@ def test_inverse_of_a_gram_matrix() -> None:
 
 
 def peak_entries(problem: Problem, schedule: Schedule) -> float:
-    """The most float64 entries that `solve` has at once on top of its arguments, its result included."""
+    """Return the largest number of float64 entries that `solve` allocates, including its result."""
     X, D = np.asfortranarray(problem.X), np.asfortranarray(problem.D)
     R = np.asfortranarray(locality_weights(X, D))
     tracemalloc.start()
@@ -406,11 +401,11 @@ def peak_entries(problem: Problem, schedule: Schedule) -> float:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("name", ["paper", "fast"])
 @pytest.mark.parametrize("shape", [(315, 200, 125), (1008, 152, 95), (160, 200, 125), (200, 200, 200)])
 def test_memory_is_four_matrices_like_x_and_ten_like_z(shape: tuple[int, int, int], name: str) -> None:
     d, n, m = shape
-    peak = peak_entries(low_rank(0, d, n, m, classes=20), replace(SCHEDULES[name], max_iterations=40))
+    peak = peak_entries(low_rank(0, d, n, m, classes=20), replace(SCHEDULES[name], max_iterations=25))
     assert peak <= 4 * d * n + 10 * m * n
     if m < 0.7 * n:  # as in the paper: 5 atoms for 8 photos
         assert peak <= 12 * max(d, m) * n
