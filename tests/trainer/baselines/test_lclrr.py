@@ -1,4 +1,4 @@
-"""LCLRR: problem 4 for all samples and for one face, each against an independent solver."""
+"""LCLRR: problem 4 for all samples and for one face, compared with an independent solver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainer.method.solver import locality_weights
 
 
 @pytest.mark.parametrize("form", ["exp", "squared"])
-def test_no_independent_solver_finds_better_for_problem_4(form: str) -> None:
+def test_problem_4_equals_an_independent_solver(form: str) -> None:
     D = dictionary(0, d=12, m=8)
     X = faces(0, D, n=7)
     lam, alpha = 1.5, 0.1
@@ -28,7 +28,7 @@ def test_no_independent_solver_finds_better_for_problem_4(form: str) -> None:
 
 
 @pytest.mark.parametrize("error", ["l1", "l21"])
-def test_no_independent_solver_finds_better_for_one_face(error: str) -> None:
+def test_code_of_one_face_equals_an_independent_solver(error: str) -> None:
     D = dictionary(1, d=20, m=10)
     X = faces(1, D, n=3)
     lam, alpha = (1.0, 0.2) if error == "l1" else (2.0, 0.2)
@@ -42,11 +42,11 @@ def test_no_independent_solver_finds_better_for_one_face(error: str) -> None:
         assert np.abs(found[:, j] - minimiser(wanted, z)[0]).max() < 1e-4
 
 
-def test_locality_turns_a_code_to_the_nearest_atoms() -> None:
+def test_locality_prefers_near_atoms() -> None:
     X, y = vectors()
 
     def distance(alpha: float) -> float:
-        """Mean distance of the atoms that samples are coded by, each weighted by its share of the code."""
+        """Return the mean distance of the atoms, weighted by their share of the code."""
         model = LCLRR(atoms_per_class=4, alpha=alpha).fit(X, y)
         samples = (X / np.linalg.norm(X, axis=1, keepdims=True)).T
         share = np.abs(model.code(samples))
@@ -55,9 +55,8 @@ def test_locality_turns_a_code_to_the_nearest_atoms() -> None:
     assert distance(1.0) < distance(0.1) < distance(1e-3)
 
 
-@pytest.mark.parametrize("error", ["l1", "l21"])
-@pytest.mark.parametrize("locality", ["exp", "squared"])
-def test_the_estimator_codes_by_problem_4_with_the_weights_of_training(error: str, locality: str) -> None:
+@pytest.mark.parametrize(("error", "locality"), [("l1", "exp"), ("l21", "squared")])
+def test_estimator_codes_with_problem_4_and_the_weights_of_training(error: str, locality: str) -> None:
     X, y = vectors()
     model = LCLRR(alpha=0.3, locality=locality, error=error, classifier_codes="training").fit(X, y)
     samples = (X / np.linalg.norm(X, axis=1, keepdims=True)).T
@@ -66,19 +65,12 @@ def test_the_estimator_codes_by_problem_4_with_the_weights_of_training(error: st
     assert np.abs(model.codes_ - represent(samples, model.D_, lam=lam, error=error, R=0.3 * R).Z).max() < 1e-6
     alone = code_sparsely(model.D_, samples, SparseCoding(lam=lam, beta=0.3), R=R, error=error)
     assert np.abs(model.code(samples) - alone).max() < 1e-4
-
-
-@pytest.mark.parametrize("locality", ["exp", "squared"])
-def test_a_code_does_not_depend_on_the_other_faces(locality: str) -> None:
-    X, y = vectors()
-    model = LCLRR(locality=locality).fit(X, y)
-    together = model.decision_function(X)
-    alone = np.vstack([model.decision_function(X[[i]]) for i in range(len(X))])
-    assert np.abs(together - alone).max() < 1e-4
+    scores = np.vstack([model.decision_function(X[[i]]) for i in range(len(X))])
+    assert np.abs(model.decision_function(X) - scores).max() < 1e-4  # no score depends on other faces
 
 
 @pytest.mark.parametrize("options", [{}, {"error": "l21"}, {"locality": "squared"}, {"classifier_codes": "training"}])
-def test_tells_held_out_samples_apart(options: dict[str, str]) -> None:
+def test_held_out_samples_are_recognised(options: dict[str, str]) -> None:
     X, y = vectors()
     held_out = np.arange(len(y)) % 2 == 1
     model = LCLRR(**options).fit(X[~held_out], y[~held_out])  # type: ignore[arg-type]
@@ -86,10 +78,10 @@ def test_tells_held_out_samples_apart(options: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"error": "l2"}, {"locality": "near"}, {"alpha": 0}, {"classifier_codes": "both"}])
-def test_refuses_what_it_does_not_know(wrong: dict[str, object]) -> None:
+def test_invalid_parameters_are_rejected(wrong: dict[str, object]) -> None:
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         LCLRR(**wrong).fit(*vectors())  # type: ignore[arg-type]
 
 
-def test_scikit_learn_accepts_it() -> None:
+def test_estimator_passes_the_checks_of_scikit_learn() -> None:
     assert_sklearn_accepts(LCLRR())

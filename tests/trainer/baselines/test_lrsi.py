@@ -1,4 +1,4 @@
-"""LRSI: its objective falls, the classes it leaves are more foreign to each other, and SRC works in their subspace."""
+"""LRSI: its objective falls, classes become incoherent, and SRC works in their subspace."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trainer.types import Array
 
 
 def alike(seed: int = 0) -> tuple[Array, Array]:
-    """(d, n) unit columns of three classes that have a direction in common, as faces do."""
+    """Return (d, n), unit columns of three classes with a common direction, like faces."""
     X, labels = vectors(seed, classes=3, each=6)
     X = X + 2 * np.random.default_rng(seed + 50).normal(size=X.shape[1])
     return (X / np.linalg.norm(X, axis=1, keepdims=True)).T, labels
 
 
 def incoherence(A: Array, labels: Array) -> float:
-    """sum_{i<j} |A_j'A_i|_F^2."""
+    """Return sum_{i<j} |A_j'A_i|_F^2."""
     different = labels[:, None] != labels
     return float(np.square(A.T @ A)[different].sum() / 2)
 
@@ -37,13 +37,13 @@ def test_objective_falls_and_residuals_vanish() -> None:
     assert np.allclose(found.A + found.E, X)
 
 
-def test_classes_become_more_foreign_to_each_other() -> None:
+def test_classes_become_incoherent() -> None:
     X, labels = alike()
     values = [incoherence(lrsi(X, labels, lam=0.4, eta=eta).A, labels) for eta in (1e-6, 0.05, 0.5)]
     assert values[0] > 1.05 * values[1] > 1.05**2 * values[2]
 
 
-def test_without_incoherence_each_class_is_by_itself() -> None:
+def test_without_incoherence_each_class_is_rpca() -> None:
     X, labels = alike()
     A = lrsi(X, labels, lam=0.4, eta=1e-12, tol=1e-7).A
     for c in range(3):
@@ -51,7 +51,7 @@ def test_without_incoherence_each_class_is_by_itself() -> None:
 
 
 @pytest.mark.parametrize("components", [None, 5])
-def test_tells_held_out_samples_apart(components: int | None) -> None:
+def test_held_out_samples_are_recognised(components: int | None) -> None:
     X, y = vectors()
     model = LRSI(components=components).fit(X[::2], y[::2])
     assert model.score(X[1::2], y[1::2]) == 1
@@ -60,7 +60,7 @@ def test_tells_held_out_samples_apart(components: int | None) -> None:
     assert P.shape[1] == (components or 16)
 
 
-def test_atoms_are_what_is_left_of_the_samples_in_their_subspace() -> None:
+def test_atoms_are_the_projected_low_rank_samples() -> None:
     X, y = vectors()
     model = LRSI(lam=2.0, incoherence=0.1).fit(X, y)
     samples = (X / np.linalg.norm(X, axis=1, keepdims=True)).T
@@ -70,12 +70,12 @@ def test_atoms_are_what_is_left_of_the_samples_in_their_subspace() -> None:
     assert np.abs(model.D_ - atoms / np.linalg.norm(atoms, axis=0)).max() < 1e-5
 
 
-def test_passes_the_checks_of_scikit_learn() -> None:
+def test_estimator_passes_the_checks_of_scikit_learn() -> None:
     assert_sklearn_accepts(LRSI(), ONLY_TWO_FEATURES)
 
 
 @pytest.mark.parametrize("wrong", [{"lam": -1.0}, {"incoherence": 0.0}, {"components": 0}, {"rounds": 0}])
-def test_refuses_what_cannot_work(wrong: dict[str, Any]) -> None:
+def test_invalid_parameters_are_rejected(wrong: dict[str, Any]) -> None:
     X, y = vectors()
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         LRSI(**wrong).fit(X, y)

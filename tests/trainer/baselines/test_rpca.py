@@ -1,4 +1,4 @@
-"""RPCA: it takes a planted matrix apart again, no independent solver finds better, and SRC then works on what is left."""
+"""RPCA: it recovers a planted matrix and equals an independent solver."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import numpy as np
 import pytest
 
 from edge.errors import ParameterError, TrainingError
-from tests.fixtures.data import file_of
-from tests.fixtures.small import ONLY_TWO_FEATURES, assert_sklearn_accepts, vectors
+from tests.fixtures.small import ONLY_TWO_FEATURES, assert_sklearn_accepts, vectors, yale_accuracy
 from trainer.baselines.rpca import RPCA, rpca
-from trainer.paper.experiments import Cell, load_arrays
 from trainer.types import Array
 
 
 def planted(seed: int, d: int, n: int, rank: int = 4, share: float = 0.05) -> tuple[Array, Array]:
-    """A of low rank and E that hits a share of the entries, hard."""
+    """Return A of low rank, and E with large values in a share of the entries."""
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(d, rank)) @ rng.normal(size=(rank, n))
     return A, np.where(rng.random((d, n)) < share, rng.uniform(-10, 10, (d, n)), 0)
 
 
 @pytest.mark.parametrize(("d", "n"), [(120, 80), (60, 140)])
-def test_recovers_a_planted_matrix(d: int, n: int) -> None:
+def test_planted_matrix_is_recovered(d: int, n: int) -> None:
     A, E = planted(d, d, n)
     found = rpca(A + E)
     assert np.linalg.norm(found.A - A) < 1e-4 * np.linalg.norm(A)
@@ -33,7 +31,7 @@ def test_recovers_a_planted_matrix(d: int, n: int) -> None:
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
-def test_no_independent_solver_finds_better(ridge: float) -> None:
+def test_result_equals_an_independent_solver(ridge: float) -> None:
     X = np.add(*planted(1, 10, 8, rank=2, share=0.2)) / 10
     lam = 0.4
     A = cvxpy.Variable(X.shape)
@@ -45,8 +43,8 @@ def test_no_independent_solver_finds_better(ridge: float) -> None:
     assert np.abs(found.A - expected).max() < 1e-3
 
 
-def test_a_spoiled_training_sample_does_not_spoil_its_class() -> None:
-    """Two classes in planes; each sample has a few wild entries, which RPCA finds and plain SRC believes."""
+def test_wrong_entries_of_training_samples_are_removed() -> None:
+    """Two classes in planes; each sample has a few large wrong entries."""
     rng = np.random.default_rng(0)
     planes = rng.normal(size=(2, 60, 2))
     y = np.repeat([0, 1], 20)
@@ -59,16 +57,16 @@ def test_a_spoiled_training_sample_does_not_spoil_its_class() -> None:
     assert model.score(clean, y) == 1
 
 
-def test_tells_held_out_samples_apart() -> None:
+def test_held_out_samples_are_recognised() -> None:
     X, y = vectors()
     assert RPCA(lam=2.0).fit(X[::2], y[::2]).score(X[1::2], y[1::2]) == 1
 
 
-def test_passes_the_checks_of_scikit_learn() -> None:
+def test_estimator_passes_the_checks_of_scikit_learn() -> None:
     assert_sklearn_accepts(RPCA(lam=2.0), ONLY_TWO_FEATURES)
 
 
-def test_refuses_what_cannot_work() -> None:
+def test_invalid_or_useless_lam_is_rejected() -> None:
     X, y = vectors()
     with pytest.raises(ParameterError, match="lam"):
         RPCA(lam=0).fit(X, y)
@@ -76,12 +74,6 @@ def test_refuses_what_cannot_work() -> None:
         RPCA(lam=1e-3).fit(X, y)
 
 
-def test_real_faces() -> None:
-    cell = Cell(dataset="yaleb", per_class=8, rate=8)
-    images, labels = load_arrays(file_of("yaleb_96x84.npz"), cell)
-    some = labels < np.unique(labels)[8]
-    images, labels = images[some], labels[some]
-    train, test = cell.split(labels, np.random.default_rng([777, 0]))
-    model = RPCA(lam=1.0, features=cell.spec("pixels")).fit(images[train], labels[train])
-    assert 0 < model.result_.rank < len(train)
-    assert model.score(images[test], labels[test]) > 0.7
+@pytest.mark.slow
+def test_faces_of_yale_b_are_recognised() -> None:
+    assert yale_accuracy(lambda spec: RPCA(lam=1.0, features=spec)) > 0.7

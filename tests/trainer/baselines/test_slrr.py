@@ -1,4 +1,4 @@
-"""SLRR: no independent solver finds better for a D that stays, codes keep to their blocks, learning D lowers the objective."""
+"""SLRR: with a fixed D it equals an independent solver, codes are block-diagonal, and learning D lowers the objective."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def objective(X: Array, D: Array, Z: Array, Q: Array, lam: float, beta: float, a
 
 
 def subspaces(seed: int = 0, classes: int = 3, each: int = 8, d: int = 30, rank: int = 3) -> tuple[Array, Array]:
-    """(d, n) unit columns in a subspace for each class, none of which meets the others."""
+    """Return (d, n), unit columns in a separate subspace for each class."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(classes), each)
     bases = np.linalg.qr(rng.normal(size=(d, classes * rank)))[0].reshape(d, classes, rank)
@@ -30,7 +30,7 @@ def subspaces(seed: int = 0, classes: int = 3, each: int = 8, d: int = 30, rank:
     return X / column_norms(X), labels
 
 
-def test_no_independent_solver_finds_better_for_a_dictionary_that_stays() -> None:
+def test_fixed_dictionary_equals_an_independent_solver() -> None:
     D = dictionary(0, d=12, m=6)
     X = faces(0, D, n=5)
     Q = (np.arange(6)[:, None] // 3 == np.array([0, 0, 0, 1, 1])).astype(float)
@@ -51,7 +51,7 @@ def test_codes_are_block_diagonal_on_separated_subspaces() -> None:
     X, labels = subspaces()
     atoms = np.arange(len(labels)) % 8 < 4
     Q = (labels[atoms, None] == labels).astype(float)
-    # A lam that leaves no error: l1 does not know the subspaces.
+    # With this lam there is no error: an l1 error would leave the subspaces.
     weights: dict[str, Any] = {"lam": 50.0, "beta": 0.1, "alpha": 0.1}
     found = slrr(X, X[:, atoms], Q, **weights, rounds=0, first_steps=2000)
     assert (found.Z[Q == 0] == 0).all()
@@ -72,7 +72,7 @@ def test_learning_the_dictionary_lowers_the_objective() -> None:
     assert values[0] > 1.1 * values[1] > values[2]
 
 
-def test_float32_is_good_enough() -> None:
+def test_float32_is_close_to_float64() -> None:
     X, labels = subspaces(1)
     atoms = np.arange(len(labels)) % 8 < 4
     Q = (labels[atoms, None] == labels).astype(float)
@@ -84,7 +84,7 @@ def test_float32_is_good_enough() -> None:
 
 
 @pytest.mark.parametrize("rounds", [0, 8])
-def test_tells_held_out_samples_apart(rounds: int) -> None:
+def test_held_out_samples_are_recognised(rounds: int) -> None:
     X, y = vectors()
     model = SLRR(atoms_per_class=3, code_lam=3.0, rounds=rounds).fit(X[::2], y[::2])
     assert model.score(X[1::2], y[1::2]) == 1
@@ -93,7 +93,7 @@ def test_tells_held_out_samples_apart(rounds: int) -> None:
     assert np.abs(together - alone).max() < 1e-4
 
 
-def test_the_estimator_knows_who_is_whose() -> None:
+def test_codes_use_atoms_of_the_same_class() -> None:
     X, y = vectors()
     model = SLRR(3, beta=0.02).fit(X, y)
     assert model.coding == SparseCoding(lam=7 / np.sqrt(30), beta=0.02)
@@ -101,19 +101,19 @@ def test_the_estimator_knows_who_is_whose() -> None:
     assert np.linalg.norm(model.result_.Z[own]) > 3 * np.linalg.norm(model.result_.Z[~own])
 
 
-def test_one_code_lam_serves_every_size() -> None:
-    """Each pixel twice is the same face, and so is its code."""
+def test_code_lam_does_not_depend_on_the_image_size() -> None:
+    """A face with each pixel twice has the same code."""
     X, y = vectors()
     once, twice = (SLRR(3, rounds=0).fit(A, y) for A in (X, np.hstack([X, X])))
     assert np.abs(once.codes_).max() > 0.1
     assert np.abs(once.codes_ - twice.codes_).max() < 1e-3
 
 
-def test_passes_the_checks_of_scikit_learn() -> None:
+def test_estimator_passes_the_checks_of_scikit_learn() -> None:
     assert_sklearn_accepts(SLRR())
 
 
-def test_refuses_what_cannot_work() -> None:
+def test_invalid_or_useless_weights_are_rejected() -> None:
     X, y = vectors()
     with pytest.raises(ParameterError, match="beta"):
         SLRR(beta=0).fit(X, y)
