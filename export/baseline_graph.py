@@ -141,16 +141,16 @@ def _robust(g: Graph, x: str, coding: SRCCoding | SparseCoding, length: int) -> 
             z = g("Gemm", [seen, "K", pulled], f"z_{k}", transB=1)
         # g = a z + (1 - a) j + y2;  j = B_t(S_{beta t}(g));  y2 = (g - j)/rho
         whole = _relaxed(g, z, of_code, a, f"g_{k}")
-        j, taken = _soft(g, whole, code_bound, f"S_g_{k}")
+        j, removed = _soft(g, whole, code_bound, f"S_g_{k}")
         if t:
             # s * (1 - t / maximum(norm(s), t))
             norm = g("Max", [g("ReduceL2", [j], f"S_g_{k}_norm", axes=[1], keepdims=1), g.scalar(f"t_{k}", t)], f"bounded_{k}")
-            kept = g("Sub", [g.scalar("one", 1.0), g("Div", [f"t_{k}", norm], f"lost_{k}")], f"kept_{k}")
-            j = g("Mul", [j, kept], f"j_{k + 1}")
-            taken = g("Sub", [whole, j], f"g_j_{k}")
+            factor = g("Sub", [g.scalar("one", 1.0), g("Div", [f"t_{k}", norm], f"lost_{k}")], f"kept_{k}")
+            j = g("Mul", [j, factor], f"j_{k + 1}")
+            removed = g("Sub", [whole, j], f"g_j_{k}")
         if k + 1 == len(bounds):
             break
-        of_code = j, _scaled(g, taken, ratio, f"y2_{k + 1}")
+        of_code = j, _scaled(g, removed, ratio, f"y2_{k + 1}")
         # f = a (x - D z) + (1 - a) e + y1;  q = clip(share * f, -bound, bound);  e = f - q;  y1 = q/rho
         f = _relaxed(g, g("Sub", [x, g("MatMul", [z, "Dt"], f"Dz_{k}")], f"x_Dz_{k}"), of_error, a, f"F_{k}")
         q = _soft(g, _scaled(g, f, share, f"share_F_{k}"), error_bound, f"e_of_share_{k}")[1]

@@ -375,8 +375,8 @@ def _l1(g: Graph, x: str, c: str, s: str, factors: Factors, coding: Coding) -> s
             # J = (w + y2) * (1 - 1/mu / maximum(norm(w + y2), 1/mu))
             v = g("Add", [f"w_{k}", f"y2_{k}"], f"v_{k}")
             norm = g("Max", [g("ReduceL2", [v], f"v_{k}_norm", axes=[1], keepdims=1), inverse_mu], f"v_{k}_bounded")
-            kept = g("Sub", [one, g("Div", [inverse_mu, norm], f"lost_{k}")], f"kept_{k}")
-            J = g("Mul", [v, kept], f"J_{k}")
+            factor = g("Sub", [one, g("Div", [inverse_mu, norm], f"lost_{k}")], f"kept_{k}")
+            J = g("Mul", [v, factor], f"J_{k}")
             # w_next = (s * c + J - y2) * scale
             pulled = g("Mul", [g("Sub", [J, f"y2_{k}"], f"J_y2_{k}"), scale], f"pulled_{k}")
             g("Add", [g("Mul", [f"c_{k}", s_scale], f"s_c_{k}"), pulled], w)

@@ -6,7 +6,7 @@
 
     X (d,n)  faces, unit columns     D = U diag(s) V' (d,m)  thin SVD of rank r     w = V'z (r,n)
 
-These norms do not change under V, and the optimal z lies in the range of V. So all coders compute w. They use D only through
+These norms do not change under V, and the optimal z is in the range of V. So all coders compute w. They use D only through
 U, and V folds into the classifier: scores = (WV) w.
 """
 

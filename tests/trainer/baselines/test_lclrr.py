@@ -21,10 +21,10 @@ def test_problem_4_equals_an_independent_solver(form: str) -> None:
     lam, alpha = 1.5, 0.1
     R = locality_weights(X, D, form)
     Z = cvxpy.Variable((8, 7))
-    wanted = cvxpy.normNuc(Z) + lam * cvxpy.sum(cvxpy.norm(X - D @ Z, 2, axis=0))
-    wanted += alpha * cvxpy.sum(cvxpy.multiply(R, cvxpy.abs(Z)))
+    cost = cvxpy.normNuc(Z) + lam * cvxpy.sum(cvxpy.norm(X - D @ Z, 2, axis=0))
+    cost += alpha * cvxpy.sum(cvxpy.multiply(R, cvxpy.abs(Z)))
     found = represent(X, D, lam=lam, error="l21", R=alpha * R, rho=1.02, tol=1e-6).Z
-    assert np.abs(found - minimiser(wanted, Z)[0]).max() < 1e-2
+    assert np.abs(found - minimiser(cost, Z)[0]).max() < 1e-2
 
 
 @pytest.mark.parametrize("error", ["l1", "l21"])
@@ -37,9 +37,9 @@ def test_code_of_one_face_equals_an_independent_solver(error: str) -> None:
     found = code_sparsely(D, X, coding, R=R, error=error)
     for j in range(3):
         z = cvxpy.Variable(10)
-        wanted = cvxpy.norm(z, 2) + lam * cvxpy.norm(X[:, j] - D @ z, 1 if error == "l1" else 2)
-        wanted += alpha * cvxpy.norm(cvxpy.multiply(R[:, j], z), 1)
-        assert np.abs(found[:, j] - minimiser(wanted, z)[0]).max() < 1e-4
+        cost = cvxpy.norm(z, 2) + lam * cvxpy.norm(X[:, j] - D @ z, 1 if error == "l1" else 2)
+        cost += alpha * cvxpy.norm(cvxpy.multiply(R[:, j], z), 1)
+        assert np.abs(found[:, j] - minimiser(cost, z)[0]).max() < 1e-4
 
 
 def test_locality_prefers_near_atoms() -> None:

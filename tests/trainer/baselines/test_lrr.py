@@ -33,8 +33,8 @@ def test_representation_equals_an_independent_solver(error: str, beta: float) ->
     Z = cvxpy.Variable((8, 7))
     rest = X - D @ Z
     size = cvxpy.sum(cvxpy.abs(rest)) if error == "l1" else cvxpy.sum(cvxpy.norm(rest, 2, axis=0))
-    wanted = cvxpy.normNuc(Z) + lam * size + cvxpy.sum(cvxpy.multiply(weights, cvxpy.abs(Z)))
-    optimum, best = minimiser(wanted, Z)
+    cost = cvxpy.normNuc(Z) + lam * size + cvxpy.sum(cvxpy.multiply(weights, cvxpy.abs(Z)))
+    optimum, best = minimiser(cost, Z)
     result = represent(X, D, lam=lam, error=error, R=weights if beta else None, rho=1.02, tol=1e-6)
     assert result.converged
     assert abs(objective(X, D, result.Z, lam, error, weights) / best - 1) < 1e-4

@@ -14,7 +14,7 @@ from trainer.baselines.rpca import rpca
 from trainer.types import Array
 
 
-def alike(seed: int = 0) -> tuple[Array, Array]:
+def similar_classes(seed: int = 0) -> tuple[Array, Array]:
     """Return (d, n), unit columns of three classes with a common direction, like faces."""
     X, labels = vectors(seed, classes=3, each=6)
     X = X + 2 * np.random.default_rng(seed + 50).normal(size=X.shape[1])
@@ -28,7 +28,7 @@ def incoherence(A: Array, labels: Array) -> float:
 
 
 def test_objective_falls_and_residuals_vanish() -> None:
-    X, labels = alike()
+    X, labels = similar_classes()
     found = lrsi(X, labels, lam=0.4, eta=0.02, rounds=5, tol=1e-7)
     falls = np.diff(found.objectives)
     assert falls[0] < -1e-3
@@ -38,13 +38,13 @@ def test_objective_falls_and_residuals_vanish() -> None:
 
 
 def test_classes_become_incoherent() -> None:
-    X, labels = alike()
+    X, labels = similar_classes()
     values = [incoherence(lrsi(X, labels, lam=0.4, eta=eta).A, labels) for eta in (1e-6, 0.05, 0.5)]
     assert values[0] > 1.05 * values[1] > 1.05**2 * values[2]
 
 
 def test_without_incoherence_each_class_is_rpca() -> None:
-    X, labels = alike()
+    X, labels = similar_classes()
     A = lrsi(X, labels, lam=0.4, eta=1e-12, tol=1e-7).A
     for c in range(3):
         assert np.allclose(A[:, labels == c], rpca(X[:, labels == c], 0.4).A, atol=1e-4)

@@ -36,8 +36,8 @@ def test_code_equals_an_independent_solver(beta: float) -> None:
     found = code_sparsely(D, X, SparseCoding(lam=lam, beta=beta, iterations=3000, rho=1.0, relaxation=1.6))
     for j in range(2):
         z = cvxpy.Variable(10)
-        wanted = cvxpy.norm(z, 2) + beta * cvxpy.norm(z, 1) + lam * cvxpy.norm(X[:, j] - D @ z, 1)
-        assert np.abs(found[:, j] - minimiser(wanted, z)[0]).max() < 1e-4
+        cost = cvxpy.norm(z, 2) + beta * cvxpy.norm(z, 1) + lam * cvxpy.norm(X[:, j] - D @ z, 1)
+        assert np.abs(found[:, j] - minimiser(cost, z)[0]).max() < 1e-4
 
 
 def test_fixed_iterations_are_close_to_the_optimum() -> None:
@@ -91,8 +91,8 @@ def test_codes_of_all_samples_equal_an_independent_solver() -> None:
     X = faces(5, D, n=7)
     lam, beta = 0.5, 0.05
     Z = cvxpy.Variable((8, 7))
-    wanted = cvxpy.normNuc(Z) + beta * cvxpy.sum(cvxpy.abs(Z)) + lam * cvxpy.sum(cvxpy.abs(X - D @ Z))
-    _, best = minimiser(wanted, Z)
+    cost = cvxpy.normNuc(Z) + beta * cvxpy.sum(cvxpy.abs(Z)) + lam * cvxpy.sum(cvxpy.abs(X - D @ Z))
+    _, best = minimiser(cost, Z)
     R = np.full((8, 7), beta)
     found = represent(X, D, lam=lam, R=R, rho=1.02, tol=1e-6).Z
     assert abs(objective(X, D, found, lam, "l1", R) / best - 1) < 1e-4
@@ -154,7 +154,7 @@ def test_accuracy_reaches_the_published_figure(method: type[LRRS | RBDS], printe
 
 
 def trained(alpha: float, seed: int = 0) -> tuple[Array, Array, BlockDiagonal]:
-    """Return X, same and the result for people who look alike: with a small alpha their codes use all atoms."""
+    """Return X, same and the result for similar people: with a small alpha their codes use all atoms."""
     rng = np.random.default_rng(seed)
     people = rng.normal(size=(40, 1)) + 0.5 * rng.normal(size=(40, 4))
     y = np.repeat(np.arange(4), 10)

@@ -35,8 +35,8 @@ def test_result_equals_an_independent_solver(ridge: float) -> None:
     X = np.add(*planted(1, 10, 8, rank=2, share=0.2)) / 10
     lam = 0.4
     A = cvxpy.Variable(X.shape)
-    wanted = cvxpy.normNuc(A) + lam * cvxpy.norm1(cvxpy.vec(X - A, order="F")) + ridge * cvxpy.sum_squares(A)
-    cvxpy.Problem(cvxpy.Minimize(wanted)).solve(solver=cvxpy.SCS, eps=1e-8)
+    cost = cvxpy.normNuc(A) + lam * cvxpy.norm1(cvxpy.vec(X - A, order="F")) + ridge * cvxpy.sum_squares(A)
+    cvxpy.Problem(cvxpy.Minimize(cost)).solve(solver=cvxpy.SCS, eps=1e-8)
     found = rpca(X, lam, ridge=ridge, rho=1.02, tol=1e-8)
     expected = np.array(A.value)
     assert np.abs(expected).max() > 0.1

@@ -36,9 +36,9 @@ def test_fixed_dictionary_equals_an_independent_solver() -> None:
     Q = (np.arange(6)[:, None] // 3 == np.array([0, 0, 0, 1, 1])).astype(float)
     weights: dict[str, Any] = {"lam": 0.5, "beta": 0.1, "alpha": 0.3}
     Z = cvxpy.Variable(Q.shape)
-    wanted = cvxpy.normNuc(Z) + weights["lam"] * cvxpy.sum(cvxpy.abs(X - D @ Z)) + weights["beta"] * cvxpy.sum(cvxpy.abs(Z))
-    wanted += weights["alpha"] * cvxpy.sum_squares(Z - Q)
-    cvxpy.Problem(cvxpy.Minimize(wanted)).solve(solver=cvxpy.SCS, eps=1e-8)
+    cost = cvxpy.normNuc(Z) + weights["lam"] * cvxpy.sum(cvxpy.abs(X - D @ Z)) + weights["beta"] * cvxpy.sum(cvxpy.abs(Z))
+    cost += weights["alpha"] * cvxpy.sum_squares(Z - Q)
+    cvxpy.Problem(cvxpy.Minimize(cost)).solve(solver=cvxpy.SCS, eps=1e-8)
     found = slrr(X, D, Q, **weights, rounds=0, first_steps=3000)
     expected = np.array(Z.value)
     assert np.abs(expected).max() > 0.1

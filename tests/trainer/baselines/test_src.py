@@ -46,8 +46,8 @@ def test_code_equals_an_independent_solver(occlusion: bool) -> None:
     x = faces(3, D, 1)[:, 0]
     z = cvxpy.Variable(D.shape[1])
     e = cvxpy.Variable(len(D)) if occlusion else np.zeros(len(D))
-    wanted = cvxpy.sum_squares(x - D @ z - e) / 2 + lam * (cvxpy.norm1(z) + cvxpy.norm1(e))
-    expected, best = minimiser(wanted, z)
+    cost = cvxpy.sum_squares(x - D @ z - e) / 2 + lam * (cvxpy.norm1(z) + cvxpy.norm1(e))
+    expected, best = minimiser(cost, z)
     found = sparse_codes(D, x[:, None], lam, 500, occlusion=occlusion)[:, 0].astype(float)
     np.testing.assert_allclose(found, expected, atol=2e-3)
     rest = x - D @ found

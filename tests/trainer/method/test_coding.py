@@ -94,16 +94,16 @@ def test_converged_code_is_optimal_and_equals_the_literal_admm(kind: str, lam: f
     D = dictionary(0)
     X = faces(0, D)
     Z = Coder(D, replace(Coding.default(kind), lam=lam).converged()).code(X)
-    wanted, Y = literal_admm(D, X, lam, together=kind == "batch")
+    expected, Y = literal_admm(D, X, lam, together=kind == "batch")
     best = lower_bound(kind, lam, D, X, Y)
-    assert np.all(objective(kind, lam, D, X, wanted) <= best * (1 + 5e-5))
+    assert np.all(objective(kind, lam, D, X, expected) <= best * (1 + 5e-5))
     found = objective(kind, lam, D, X, Z)
     assert np.all(found >= best * (1 - 1e-12))
     assert np.all(found <= best * (1 + 3e-4))
     assert_beats_its_neighbours(kind, lam, D, X, Z, slack=3e-4)
     if lam == 0.3:
-        assert np.abs(wanted).max() > 0.1
-        assert np.abs(Z - wanted).max() < 5e-3
+        assert np.abs(expected).max() > 0.1
+        assert np.abs(Z - expected).max() < 5e-3
         if kind == "batch":  # the default settings are almost as good
             shipped = Coder(D, replace(Coding.default("batch"), lam=lam)).code(X)
             assert objective(kind, lam, D, X, shipped)[0] <= best[0] * (1 + 1e-3)
@@ -207,10 +207,10 @@ def test_l21_code_of_a_face_without_error(dtype: type) -> None:
     D: Array = dictionary(0, d=40, m=12).astype(dtype)
     x = D @ np.random.default_rng(0).normal(size=(12, 3)).astype(dtype)
     x /= np.linalg.norm(x, axis=0)
-    wanted = np.linalg.lstsq(D.astype(float), x.astype(float), rcond=None)[0]
+    expected = np.linalg.lstsq(D.astype(float), x.astype(float), rcond=None)[0]
     for coding in (Coding.default("l21"), Coding(kind="l21", lam=25.0).converged()):
         Z = Coder(D, coding).code(x)
-        best = np.linalg.norm(wanted, axis=0)  # of the exact code, whose error is zero
+        best = np.linalg.norm(expected, axis=0)  # of the exact code, whose error is zero
         assert np.all(objective("l21", coding.lam, D, x, Z) <= best * (1 + 1e-2))
         assert_beats_its_neighbours("l21", coding.lam, D, x, Z, slack=1e-2)
 
@@ -220,8 +220,8 @@ def test_default_l21_iterations_reach_the_optimum() -> None:
     for seed in range(3):
         D = dictionary(seed)
         X = faces(seed, D)
-        Z, wanted = Coder(D, coding).code(X), Coder(D, coding.converged()).code(X)
-        assert np.abs(Z - wanted).max() < 1e-3 * np.abs(wanted).max()
+        Z, expected = Coder(D, coding).code(X), Coder(D, coding.converged()).code(X)
+        assert np.abs(Z - expected).max() < 1e-3 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -330,12 +330,12 @@ def test_single_precision_is_close_to_double(kind: str) -> None:
     """The dtype of the dictionary is the precision, as on the device."""
     D = dictionary(13)
     X = faces(13, D, n=8)
-    wanted = Coder(D, usual(kind)).code(X)
+    expected = Coder(D, usual(kind)).code(X)
     single = Coder(D.astype(np.float32), usual(kind))
     Z = single.code(X)
     assert Z.dtype == np.float32
-    assert wanted.dtype == np.float64
-    assert np.abs(Z - wanted).max() < 2e-4 * max(np.abs(wanted).max(), 0.1)
+    assert expected.dtype == np.float64
+    assert np.abs(Z - expected).max() < 2e-4 * max(np.abs(expected).max(), 0.1)
     assert np.array_equal(single.code(X.astype(np.float32)), Z)
 
 

@@ -122,12 +122,12 @@ def test_svt_equals_the_svd_form(seed: int, rows: int, columns: int, fraction: f
     A = matrix(seed, rows, columns)
     t = fraction * float(np.linalg.norm(A, 2))
     J, rank = svt(A, t, expected_rank)
-    wanted, wanted_rank = svt_by_svd(A, t)
+    expected, rank_by_svd = svt_by_svd(A, t)
     assert J.shape == A.shape
-    assert np.abs(J - wanted).max() < 1e-10 * (1 + np.abs(A).max())
+    assert np.abs(J - expected).max() < 1e-10 * (1 + np.abs(A).max())
     s = np.linalg.svd(A, compute_uv=False)
     if np.abs(s - t).min() > 1e-9 * s[0]:  # else rounding decides
-        assert rank == wanted_rank
+        assert rank == rank_by_svd
 
 
 class Spy:
@@ -150,14 +150,14 @@ def test_partial_decomposition_finds_all_singular_values(shape: tuple[int, int],
     t = 1.0
     for A in (np.ascontiguousarray(matrix(3, *shape, rank=15)), np.asfortranarray(matrix(3, *shape, rank=15))):
         A += 1e-3 * matrix(4, *shape)
-        before, wanted = A.copy(), svt_by_svd(A, t)[0]
+        before, expected = A.copy(), svt_by_svd(A, t)[0]
         for expected_rank in (0, 1, 2):
             spy.drivers.clear()
             partial, rank = svt(A, t, expected_rank)
             full, full_rank = svt(A, t)
             assert spy.drivers == ["evr" if 2 * expected_rank + 4 < min(shape) / 10 else "evd", "evd"]
             assert rank == full_rank == 15
-            assert np.abs(partial - wanted).max() < 1e-10
+            assert np.abs(partial - expected).max() < 1e-10
             assert np.abs(full - partial).max() < 1e-10
             assert np.array_equal(A, before)
 

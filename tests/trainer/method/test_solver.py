@@ -84,8 +84,8 @@ def yale_slice(people: int, rate: int, seed: int, *, per_person: int = 8, atoms:
     return Problem(X, np.hstack([X[:, i * per_person :][:, :atoms] for i in range(people)]))
 
 
-def distance_of_dictionaries(D: Array, wanted: Array) -> float:
-    return float(np.linalg.norm(D - wanted) / np.linalg.norm(wanted))
+def distance_of_dictionaries(D: Array, expected: Array) -> float:
+    return float(np.linalg.norm(D - expected) / np.linalg.norm(expected))
 
 
 def oracle_of(problem: Problem, R: Array, schedule: Schedule = PAPER) -> oracle.OracleResult:
@@ -99,12 +99,12 @@ def oracle_of(problem: Problem, R: Array, schedule: Schedule = PAPER) -> oracle.
     return answer
 
 
-def assert_equal(result: SolverResult, wanted: oracle.OracleResult, X: Array) -> None:
+def assert_equal(result: SolverResult, expected: oracle.OracleResult, X: Array) -> None:
     assert result.converged
-    assert np.abs(wanted.Z).max() > 0.05  # collapsed solutions would be equal in any case
-    assert np.abs(result.Z - wanted.Z).max() < Z_TOLERANCE
-    assert distance_of_dictionaries(result.D, wanted.D) < D_TOLERANCE
-    assert np.abs(result.E - wanted.E).max() < Z_TOLERANCE
+    assert np.abs(expected.Z).max() > 0.05  # collapsed solutions would be equal in any case
+    assert np.abs(result.Z - expected.Z).max() < Z_TOLERANCE
+    assert distance_of_dictionaries(result.D, expected.D) < D_TOLERANCE
+    assert np.abs(result.E - expected.E).max() < Z_TOLERANCE
     assert np.abs(X - result.D @ result.Z - result.E).max() < 1e-6 * (1 + 1e-6)
 
 
@@ -121,11 +121,11 @@ SHAPES = {
 
 def check_against_oracle(problem: Problem, form: str = "exp", schedule: Schedule = PAPER) -> SolverResult:
     R = oracle.locality_weights(problem.X, problem.D, form)
-    wanted = oracle_of(problem, R, schedule)
+    expected = oracle_of(problem, R, schedule)
     result = solve(problem.X, problem.D, R, **problem.weights, schedule=schedule)
-    assert_equal(result, wanted, problem.X)
-    assert result.iterations == wanted.iterations
-    assert result.residuals.shape == (wanted.iterations, 3)
+    assert_equal(result, expected, problem.X)
+    assert result.iterations == expected.iterations
+    assert result.residuals.shape == (expected.iterations, 3)
     return result
 
 
@@ -146,9 +146,9 @@ def test_solver_equals_oracle_for_other_weights(weights: tuple[float, float, flo
 def test_solver_equals_oracle_with_its_own_locality_weights(form: str) -> None:
     """An atom is a sample at distance zero. Weights with an error of 1e-8 there lead to another solution."""
     problem = low_rank(1, 60, 40, 20)
-    wanted = oracle_of(problem, oracle.locality_weights(problem.X, problem.D, form))
+    expected = oracle_of(problem, oracle.locality_weights(problem.X, problem.D, form))
     R = locality_weights(problem.X, problem.D, form)
-    assert_equal(solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER), wanted, problem.X)
+    assert_equal(solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER), expected, problem.X)
 
 
 @pytest.mark.slow
@@ -157,21 +157,21 @@ def test_solver_equals_oracle_on_yale_b(people: int, rate: int, seed: int, form:
     problem = yale_slice(people, rate, seed)
     R = oracle.locality_weights(problem.X, problem.D, form)
     assert np.abs(locality_weights(problem.X, problem.D, form) - R).max() < 1e-13
-    wanted = oracle_of(problem, R)
+    expected = oracle_of(problem, R)
     result = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER)
-    assert_equal(result, wanted, problem.X)
-    assert abs(result.iterations - wanted.iterations) <= 1  # rounding decides about a residual at the tolerance
+    assert_equal(result, expected, problem.X)
+    assert abs(result.iterations - expected.iterations) <= 1  # rounding decides about a residual at the tolerance
 
 
 @pytest.mark.parametrize("shape", [(60, 40, 20), (30, 50, 20)])
 def test_fast_schedule_is_the_default_and_the_same_algorithm(shape: tuple[int, int, int]) -> None:
     problem = low_rank(0, *shape)
     R = oracle.locality_weights(problem.X, problem.D, "exp")
-    wanted = oracle_of(problem, R, SCHEDULES["fast"])
+    expected = oracle_of(problem, R, SCHEDULES["fast"])
     result = solve(problem.X, problem.D, R, **problem.weights)
-    assert result.iterations == wanted.iterations < 30
-    assert np.abs(result.Z - wanted.Z).max() < Z_TOLERANCE
-    assert distance_of_dictionaries(result.D, wanted.D) < D_TOLERANCE
+    assert result.iterations == expected.iterations < 30
+    assert np.abs(result.Z - expected.Z).max() < Z_TOLERANCE
+    assert distance_of_dictionaries(result.D, expected.D) < D_TOLERANCE
 
 
 def test_first_dictionary_outside_the_span_of_the_samples_is_not_rotated() -> None:
@@ -184,9 +184,9 @@ def test_first_dictionary_outside_the_span_of_the_samples_is_not_rotated() -> No
 def test_solver_collapses_if_the_oracle_does() -> None:
     problem = replace(low_rank(0, 60, 40, 20), lam=0.3, alpha=0.1, gamma=0.5)
     R = oracle.locality_weights(problem.X, problem.D, "exp")
-    wanted = oracle_of(problem, R)
+    expected = oracle_of(problem, R)
     result = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER)
-    assert np.abs(wanted.Z).max() < 1e-6
+    assert np.abs(expected.Z).max() < 1e-6
     assert np.abs(result.Z).max() < 1e-6
     assert result.rank == 0
     assert np.abs(result.E - problem.X).max() < 1e-5
@@ -199,10 +199,10 @@ def test_solver_stops_by_the_largest_entry_in_pixel_space() -> None:
     """Rotated rows are not pixels. With these weights the column norms of the residual are still above the tolerance."""
     problem = replace(low_rank(0, 400, 40, 20), alpha=1e-3, gamma=1.0)
     R = oracle.locality_weights(problem.X, problem.D, "exp")
-    wanted = oracle_of(problem, R)
+    expected = oracle_of(problem, R)
     result = solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER)
-    assert result.iterations == wanted.iterations
-    assert result.residuals[-1, 0] > PAPER.tol > wanted.residual
+    assert result.iterations == expected.iterations
+    assert result.residuals[-1, 0] > PAPER.tol > expected.residual
     assert np.abs(problem.X - result.D @ result.Z - result.E).max() < PAPER.tol * (1 + 1e-6)
 
 
@@ -252,10 +252,10 @@ def test_multipliers_keep_their_scale_at_the_largest_penalty(monkeypatch: pytest
     monkeypatch.setattr("trainer.method.solver.MU_MAX", 20.0)
     few = Schedule(rho=1.5, tol=1e-300, max_iterations=60)
     result = solve(problem.X, problem.D, R, **problem.weights, schedule=few)
-    wanted = oracle.solve(problem.X, problem.D, R, **problem.weights, rho=1.5, tol=1e-300, mu_max=20.0, max_iterations=60)
-    assert np.abs(wanted.Z).max() > 0.05
-    assert np.abs(result.Z - wanted.Z).max() < Z_TOLERANCE
-    assert distance_of_dictionaries(result.D, wanted.D) < D_TOLERANCE
+    expected = oracle.solve(problem.X, problem.D, R, **problem.weights, rho=1.5, tol=1e-300, mu_max=20.0, max_iterations=60)
+    assert np.abs(expected.Z).max() > 0.05
+    assert np.abs(result.Z - expected.Z).max() < Z_TOLERANCE
+    assert distance_of_dictionaries(result.D, expected.D) < D_TOLERANCE
 
 
 def test_schedules_have_the_documented_values_and_limits() -> None:
@@ -290,8 +290,8 @@ def test_residuals_measure_the_constraint() -> None:
         problem = low_rank(4, *shape)
         R = locality_weights(problem.X, problem.D)
         result = solve(problem.X, problem.D, R, **problem.weights)
-        wanted = float(column_norms(problem.X - result.D @ result.Z - result.E).max())
-        assert np.isclose(result.residuals[-1, 0], wanted, rtol=1e-6, atol=1e-12)
+        expected = float(column_norms(problem.X - result.D @ result.Z - result.E).max())
+        assert np.isclose(result.residuals[-1, 0], expected, rtol=1e-6, atol=1e-12)
 
 
 # --- Inputs ---
