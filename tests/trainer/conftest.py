@@ -1,4 +1,4 @@
-"""The `trainer` command, run in this process; and a Dask cluster of two processes."""
+"""Fixtures: the `trainer` command, and a Dask cluster of two processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer.cli import main as cli
 
 
 class Call:
-    """trainer(words...): exit code, stdout, stderr."""
+    """Run the command in this process: trainer(arguments...) returns exit code, stdout, stderr."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.monkeypatch, self.capsys = monkeypatch, capsys
@@ -33,6 +33,6 @@ def trainer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[str]:
-    """The address of its scheduler."""
+    """Return the address of the scheduler."""
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as local:
         yield local.scheduler_address

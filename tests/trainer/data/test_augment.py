@@ -1,4 +1,4 @@
-"""Altered copies: of whom they are, what they keep and what they cover; and that only W learns from them."""
+"""Altered copies of crops: order, seed and covers; only W is learned from them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from edge.errors import ParameterError
 from edge.vision.preprocess import FeatureSpec
-from tests.trainer.test_model import SPEC, gallery
+from tests.fixtures.data import SPEC, faces, small_gallery
 from trainer.data import augment
-from trainer.data.augment import COVERS, copies
+from trainer.data.augment import COVERS, copies, harden
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.estimator import LCLRRDL
 from trainer.thresholds import stranger_confidences
@@ -25,7 +25,7 @@ FOREHEAD = slice(0, 16), slice(8, 56)
 
 
 def smooth(n: int, seed: int = 0, size: tuple[int, int] = (80, 64)) -> np.ndarray:
-    """Crops without noise, so that what is laid over them can be seen: no black, no white."""
+    """Return crops without noise, black or white, so that covers can be detected."""
     height, width = size
     y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     phase = np.random.default_rng(seed).uniform(0, 3, (n, 1, 1))
@@ -39,7 +39,7 @@ def smooth(n: int, seed: int = 0, size: tuple[int, int] = (80, 64)) -> np.ndarra
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=30)
-def test_copies_of_any_crops(n: int, number: int, size: tuple[int, int], seed: int) -> None:
+def test_copies_keep_the_shape_and_depend_on_the_seed(n: int, number: int, size: tuple[int, int], seed: int) -> None:
     crops = np.random.default_rng(seed).integers(0, 256, (n, *size)).astype(np.uint8)
     before = crops.copy()
     made = copies(crops, number, np.random.default_rng(seed))
@@ -49,14 +49,8 @@ def test_copies_of_any_crops(n: int, number: int, size: tuple[int, int], seed: i
     assert np.array_equal(made, copies(crops, number, np.random.default_rng(seed)))
 
 
-def test_the_seed_decides() -> None:
-    one, other = (copies(smooth(2), 8, np.random.default_rng(seed)) for seed in (0, 1))
-    assert not np.array_equal(one, other)
-
-
-def test_copies_stand_in_the_order_of_their_crops() -> None:
-    """Labels are repeated as a whole: the first copies of all, then the second of all. Light left aside, a black crop gives
-    black copies where nothing covers it."""
+def test_copies_are_in_the_order_of_their_crops() -> None:
+    """First copies of all crops, then second copies. A black crop gives black copies if nothing covers it."""
     crops = np.stack([np.zeros((80, 64), np.uint8), smooth(1)[0]])
     made = copies(crops, 8, np.random.default_rng(0)).reshape(8, 2, 80, 64)
     bare = [k for k, cover in enumerate(COVERS) if cover is None]
@@ -65,7 +59,7 @@ def test_copies_stand_in_the_order_of_their_crops() -> None:
 
 
 def difference(cover: str, place: tuple[slice, slice], monkeypatch: pytest.MonkeyPatch) -> float:
-    """Share of the pixels of a place that a cover changes, over many copies without light or movement."""
+    """Return the share of the pixels of a region that a cover changes, over many copies without light or movement."""
     monkeypatch.setattr(augment, "_moved", lambda crop, rng, strength: crop)
     monkeypatch.setattr(augment, "_relit", lambda face, rng: face.astype(float))
     monkeypatch.setattr(augment, "COVERS", (cover,))
@@ -87,7 +81,7 @@ def test_glasses_cover_the_eyes_and_scarves_the_mouth(
         assert difference(cover, place, monkeypatch) == 0
 
 
-def test_blocks_may_cover_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_cover_all_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     for place in (EYES, MOUTH, FOREHEAD):
         assert 0.05 < difference("block", place, monkeypatch) < 0.6
 
@@ -104,8 +98,8 @@ def test_every_second_copy_is_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [np.array_equal(copy, crop[:, ::-1]) for copy in made[:, i]] == [not each for each in same]
 
 
-def test_a_relit_face_is_the_same_face(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Light is smooth: the slopes of a relit face point where they did, nearly everywhere."""
+def test_light_keeps_the_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Light is smooth: nearly all gradients of a relit face keep their sign."""
     monkeypatch.setattr(augment, "COVERS", (None,))
     monkeypatch.setattr(augment, "_moved", lambda crop, rng, strength: crop)
     rng = np.random.default_rng(0)
@@ -120,59 +114,60 @@ def test_a_relit_face_is_the_same_face(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- In training ---
 
 
-def test_only_the_classifier_learns_from_copies() -> None:
-    photos = gallery()
-    plain, taught = (LCLRRDL(features=SPEC, copies=n).fit(photos.images, photos.labels) for n in (0, 4))
-    assert np.array_equal(plain.D_, taught.D_)
-    assert taught.codes_.shape[1] == 5 * len(photos.images)
-    assert not np.allclose(plain.W_, taught.W_)
-    assert taught.score(photos.images, photos.labels) == 1
+def test_only_the_classifier_is_learned_from_copies() -> None:
+    photos = small_gallery()
+    plain, augmented = (LCLRRDL(features=SPEC, copies=n).fit(photos.images, photos.labels) for n in (0, 4))
+    assert np.array_equal(plain.D_, augmented.D_)
+    assert augmented.codes_.shape[1] == 5 * len(photos.images)
+    assert not np.allclose(plain.W_, augmented.W_)
+    assert augmented.score(photos.images, photos.labels) == 1
 
 
-def test_the_copies_of_a_photo_count_as_much_as_the_photo() -> None:
-    """W of eq. 9, where each of the four copies counts a quarter."""
-    photos = gallery()
-    taught = LCLRRDL(features=SPEC, copies=4).fit(photos.images, photos.labels)
-    labels = np.tile(np.searchsorted(taught.classes_, photos.labels), 5)
+def test_all_copies_of_a_photo_weigh_as_much_as_the_photo() -> None:
+    """W of eq. 9 with a weight of 1/4 for each of the four copies."""
+    photos = small_gallery()
+    augmented = LCLRRDL(features=SPEC, copies=4).fit(photos.images, photos.labels)
+    labels = np.tile(np.searchsorted(augmented.classes_, photos.labels), 5)
     scale = np.where(np.arange(len(labels)) < len(photos.labels), 1, 0.5)
-    assert np.allclose(taught.W_, ridge(taught.codes_ * scale, one_hot(labels, 3) * scale, taught.eta), atol=1e-6)
+    assert np.allclose(augmented.W_, ridge(augmented.codes_ * scale, one_hot(labels, 3) * scale, augmented.eta), atol=1e-6)
 
 
-def test_copies_teach_what_no_photo_shows() -> None:
-    """Covered faces are recognised better by who has learned from covered copies. The faces are as symmetric as faces are."""
+@pytest.mark.slow
+def test_copies_improve_recognition_of_covered_faces() -> None:
+    """The faces are symmetric, like real ones."""
     spec = FeatureSpec(height=40, width=32, kind="both", cell=2, gradient_cell=2)
     rng = np.random.default_rng(1)
     halves = rng.integers(40, 220, (30, 10, 4)).repeat(4, axis=1).repeat(4, axis=2)
-    faces = np.concatenate([halves, halves[:, :, ::-1]], axis=2)
+    patterns = np.concatenate([halves, halves[:, :, ::-1]], axis=2)
 
     def seen(people: np.ndarray) -> np.ndarray:
-        return np.clip(faces[people] + rng.normal(0, 90, (len(people), 40, 32)), 0, 255).astype(np.uint8)
+        return np.clip(patterns[people] + rng.normal(0, 90, (len(people), 40, 32)), 0, 255).astype(np.uint8)
 
     who, truth = np.arange(30).repeat(3), np.arange(30).repeat(5)
     train, test = seen(who), copies(seen(truth), 8, rng).reshape(8, len(truth), 40, 32)
     covered = test[[cover is not None for cover in COVERS]].reshape(-1, 40, 32)
-    plain, taught = (
+    plain, augmented = (
         LCLRRDL(features=spec, coding="l21", copies=n).fit(train, who).score(covered, np.tile(truth, 3)) for n in (0, 8)
     )
-    assert taught > plain + 0.01
+    assert augmented > plain + 0.01
 
 
-def test_a_model_stores_photos_and_no_copies() -> None:
-    photos = gallery()
+def test_model_stores_photos_and_no_copies() -> None:
+    photos = small_gallery()
     model = fit(photos, SPEC, {"copies": 3})
     assert np.array_equal(model.crops, photos.images)
     assert model.parameters["copies"] == 3
     assert model.D.shape[1] == len(model.atom_people) <= len(photos.images)
 
 
-def test_strangers_are_photos_and_not_copies() -> None:
-    photos = gallery(people=tuple("abcdefgh"))
+def test_copies_are_not_counted_as_strangers() -> None:
+    photos = small_gallery(people=tuple("abcdef"))
     confidence = stranger_confidences(photos, SPEC, {"copies": 2})
     assert confidence.shape == (len(photos.images),)
 
 
-def test_the_same_seed_gives_the_same_model() -> None:
-    photos = gallery()
+def test_copies_depend_on_the_seed_of_the_estimator() -> None:
+    photos = small_gallery()
     one, again, other = (
         LCLRRDL(features=SPEC, copies=2, random_state=seed).fit(photos.images, photos.labels).W_ for seed in (1, 1, 2)
     )
@@ -181,15 +176,26 @@ def test_the_same_seed_gives_the_same_model() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"copies": -1}, {"copies": 1.5}, {"copies": 2, "classifier_codes": "training"}])
-def test_copies_that_cannot_be_made(wrong: dict[str, Any]) -> None:
-    photos = gallery()
+def test_unusable_number_of_copies_is_rejected(wrong: dict[str, Any]) -> None:
+    photos = small_gallery()
     with pytest.raises(ParameterError, match="copies"):
         LCLRRDL(features=SPEC, **wrong).fit(photos.images, photos.labels)
     with pytest.raises(ParameterError, match="features"):
         LCLRRDL(copies=2).fit(np.eye(4), np.array([0, 0, 1, 1]))
 
 
-def test_one_photo_of_each_person_is_no_reason_for_a_warning(recwarn: pytest.WarningsRecorder) -> None:
-    photos = gallery()
+def test_one_photo_per_person_gives_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+    photos = small_gallery()
     LCLRRDL(features=SPEC).fit(photos.images[::5], photos.labels[::5])
     assert not recwarn.list
+
+
+def test_hardened_faces_are_changed_but_similar() -> None:
+    images, _ = faces()
+    harder = harden(images, np.random.default_rng(0))
+    assert harder.shape == images.shape
+    assert harder.dtype == np.uint8
+    changed = np.abs(harder.astype(int) - images).mean(axis=(1, 2))
+    assert (changed > 1).all()
+    assert np.median(changed) < 60
+    assert np.array_equal(harder, harden(images, np.random.default_rng(0)))

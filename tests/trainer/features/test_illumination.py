@@ -1,16 +1,15 @@
-"""Which features suit the photos: pixels go where light misleads, and stay where it does not."""
+"""The choice of features: pixels are dropped if the light misleads."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
 from edge.vision.preprocess import FeatureSpec
-from tests.fixtures.data import faces
+from tests.fixtures.data import faces, write_photos
 from tests.trainer.conftest import Call
 from trainer.features import illumination as light
 from trainer.features.illumination import without_misleading_pixels
@@ -23,7 +22,7 @@ SPEC = FeatureSpec(height=24, width=20, gradient_cell=2)
 
 
 def lit(images: Array) -> Array:
-    """The same photos, each with the lamp at another side."""
+    """Return the photos with light from another side in each."""
     rng = np.random.default_rng(0)
     y, x = np.mgrid[-1 : 1 : images.shape[1] * 1j, -1 : 1 : images.shape[2] * 1j]
     angle = rng.uniform(0, 2 * np.pi, (len(images), 1, 1))
@@ -31,27 +30,23 @@ def lit(images: Array) -> Array:
     return (255 * shown / shown.max(axis=(1, 2), keepdims=True)).astype(np.uint8)
 
 
-def test_pixels_go_where_light_misleads_and_stay_where_it_does_not() -> None:
+def test_pixels_are_dropped_only_if_light_misleads() -> None:
     images, labels = faces(PEOPLE, PHOTOS)
     assert without_misleading_pixels(images, labels, SPEC) is SPEC
     assert without_misleading_pixels(lit(images), labels, SPEC) == replace(SPEC, kind="gradient")
-
-
-def test_what_was_asked_for_is_kept() -> None:
-    images, labels = faces(PEOPLE, PHOTOS)
     for kind in ("pixels", "gradient"):
         assert without_misleading_pixels(lit(images), labels, replace(SPEC, kind=kind)).kind == kind
 
 
 @pytest.mark.parametrize("photos", [1, 2])
-def test_two_people_with_a_photo_or_two_decide_nothing(photos: int) -> None:
+def test_few_photos_change_nothing(photos: int) -> None:
     images, labels = faces(2, photos)
     assert without_misleading_pixels(lit(images), labels, SPEC) is SPEC
 
 
-def test_a_lead_is_that_of_a_classifier_without_the_photo() -> None:
+def test_lead_is_that_of_a_classifier_without_the_photo() -> None:
     images, classes = faces(4, 3)
-    X = SPEC.vectors(images).astype(np.float64)
+    X = replace(SPEC, kind="pixels", cell=2).vectors(images).astype(np.float64)
     H = one_hot(classes, 4)
     leads = light.own_class_leads(X, classes)
     for i in range(len(X)):
@@ -61,12 +56,9 @@ def test_a_lead_is_that_of_a_classifier_without_the_photo() -> None:
         assert np.isclose(leads[i], (scores[classes[i]] - best) / np.linalg.norm(scores), atol=1e-6)
 
 
-def test_fit_chooses_and_tells_unless_features_are_named(trainer: Call, tmp_path: Path) -> None:
+def test_fit_chooses_features_unless_they_are_given(trainer: Call, tmp_path: Path) -> None:
     images, labels = faces(PEOPLE, PHOTOS)
-    for i, (image, label) in enumerate(zip(lit(images), labels, strict=True)):
-        folder = tmp_path / "photos" / f"p{label}"
-        folder.mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(folder / f"{i}.png"), image)
+    write_photos(tmp_path / "photos", lit(images), labels)
     output = tmp_path / "door.npz"
     options = "fit", tmp_path / "photos", "--cropped", "--no-calibrate", "-o", output
     for words, kind in (((), "gradient"), (("--features", "both"), "both")):

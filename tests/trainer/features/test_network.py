@@ -1,4 +1,4 @@
-"""An embedding model in front: taken in only if it is one, and then the same from training to the device."""
+"""Networks as features: only usable networks are accepted, and the kit computes the same as the trainer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import hashlib
 import json
 import pickle
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +26,7 @@ from export.build import build_kit
 from export.graph import Factors
 from export.pack import bundle
 from export.verify import verify_kit
-from tests.fixtures.data import faces
-from tests.fixtures.embedding import LENGTH, SIDE, embedding_model
+from tests.fixtures.embedding import LENGTH, SIDE, embedding_model, network_crops, network_model
 from trainer.cli.main import app
 from trainer.data.gallery import Gallery
 from trainer.evaluation.inside import as_images
@@ -37,26 +35,7 @@ from trainer.features.spec import from_settings, parse_network
 from trainer.method.estimator import LCLRRDL
 from trainer.model import Model
 from trainer.presets import PRESETS
-from trainer.training import fit
 from trainer.tuning import tune
-from trainer.types import Array
-
-
-@cache
-def crops() -> tuple[Array, Array]:
-    images, people = faces(people=5, photos=8, size=(SIDE, SIDE), seed=3)
-    return images, np.array([f"person {i}" for i in people])
-
-
-@cache
-def model(beside: str = "") -> Model:
-    images, names = crops()
-    first = np.arange(len(images)) % 8 < 5
-    people = Gallery(images=images[first], labels=names[first], sources=tuple(map(str, range(first.sum()))))
-    backbone = checked(embedding_model(), mean=20, scale=0.5)
-    if beside:
-        backbone = replace(backbone, own=FeatureSpec.for_crop(SIDE, SIDE, beside))
-    return fit(people, backbone, {"atoms_per_class": 4, "coding": "l21", "eta": 1e-3})
 
 
 def kit_of(trained: Model) -> bytes:
@@ -71,26 +50,26 @@ def kit_of(trained: Model) -> bytes:
     )
 
 
-# --- What may be a backbone ---
+# --- Which files are accepted ---
 
 
 @pytest.mark.parametrize("opset", [11, 13, 17])
-def test_the_vectors_are_those_of_the_published_file(opset: int) -> None:
+def test_vectors_are_those_of_the_published_file(opset: int) -> None:
     data = embedding_model(opset=opset, weights_as_inputs=opset < 13)
-    images = crops()[0][:6]
+    images = network_crops()[0][:6]
     run = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
     channels = ((images.astype(np.float32) - 20) * 0.5)[:, None].repeat(3, axis=1)
     wanted = unit_rows(np.concatenate([run.run(None, {"data": channels[i : i + 1]})[0] for i in range(6)]))
     found = checked(data, mean=20, scale=0.5).vectors(images)
     assert found.shape == (6, LENGTH)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-    assert np.abs(found[0] - found[5]).max() > 0.01, "two faces are two vectors"
+    assert np.abs(found[0] - found[5]).max() > 0.01
 
 
-@pytest.mark.parametrize("remembered", [1, 1000])
-def test_each_backbone_remembers_its_own_vectors(remembered: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.features.network.MAX_CACHED", remembered)
-    data, images = embedding_model(), crops()[0][:3]
+@pytest.mark.parametrize("cached", [1, 1000])
+def test_each_network_has_its_own_cache(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.features.network.MAX_CACHED", cached)
+    data, images = embedding_model(), network_crops()[0][:3]
     plain, scaled = Network(model=data), Network(model=data, mean=100, scale=0.1)
     before = plain.vectors(images)
     assert np.abs(scaled.vectors(images) - before).max() > 1e-3
@@ -98,7 +77,7 @@ def test_each_backbone_remembers_its_own_vectors(remembered: int, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("data", "sentence"),
+    ("data", "message"),
     [
         (embedding_model(side=96), "input is 1x3x96x96"),
         (embedding_model(inputs=("data", "mask")), "2 inputs"),
@@ -112,14 +91,14 @@ def test_each_backbone_remembers_its_own_vectors(remembered: int, monkeypatch: p
     ],
     ids=["size", "inputs", "outputs", "picture", "one at a time", "operator", "opset", "cut short", "empty"],
 )
-def test_what_is_none_gets_a_sentence(data: bytes, sentence: str, tmp_path: Path) -> None:
+def test_unusable_network_is_rejected(data: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(data)
-    with pytest.raises(UsageError, match=f"model.onnx cannot be used as features: .*({sentence})") as caught:
+    with pytest.raises(UsageError, match=f"model.onnx cannot be used as features: .*({message})") as caught:
         parse_network(f"onnx:{tmp_path}/model.onnx")
     assert caught.value.hint
 
 
-def test_how_it_is_named(tmp_path: Path) -> None:
+def test_network_is_named_by_the_features_option(tmp_path: Path) -> None:
     file = tmp_path / "a,b.onnx"
     file.write_bytes(embedding_model())
     assert parse_network("both") is None
@@ -136,8 +115,8 @@ def test_how_it_is_named(tmp_path: Path) -> None:
             parse_network(f"onnx:{file},{wrong}")
 
 
-def test_our_own_features_may_stand_beside() -> None:
-    images = crops()[0][:3]
+def test_own_features_are_appended() -> None:
+    images = network_crops()[0][:3]
     spec = FeatureSpec.for_crop(SIDE, SIDE, "both")
     alone = checked(embedding_model())
     together = replace(alone, own=spec, share=0.6)
@@ -154,19 +133,19 @@ def test_our_own_features_may_stand_beside() -> None:
 # --- In training ---
 
 
-def test_it_is_a_parameter_like_any_other() -> None:
-    images, names = crops()
-    backbone = checked(embedding_model())
-    estimator = clone(LCLRRDL(atoms_per_class=4, coding="l21", features=backbone, eta=1e-3))
-    assert estimator.features == backbone
+def test_network_is_a_parameter_of_the_estimator() -> None:
+    images, names = network_crops()
+    network = checked(embedding_model())
+    estimator = clone(LCLRRDL(atoms_per_class=4, coding="l21", features=network, eta=1e-3))
+    assert estimator.features == network
     assert estimator.fit(images[::2], names[::2]).score(images[1::2], names[1::2]) > 0.8
-    assert pickle.loads(pickle.dumps(backbone)) == copy.deepcopy(backbone) == backbone
-    assert "bytes" not in repr(backbone)
-    assert len(repr(backbone)) < 100
+    assert pickle.loads(pickle.dumps(network)) == copy.deepcopy(network) == network
+    assert "bytes" not in repr(network)
+    assert len(repr(network)) < 100
 
 
-def test_tuning_tries_it() -> None:
-    images, names = crops()
+def test_network_can_be_tuned() -> None:
+    images, names = network_crops()
     grid = {"features": ("onnx:x",), "lam": (25.0,), "alpha": (0.5,), "gamma": (0.05,), "eta": (1e-3, 1e3)}
     spec = checked(embedding_model())
     trials = tune(images, names, spec_for=lambda _: spec, grid=grid, fixed={"coding": "l21"}, folds=2, jobs=1)
@@ -174,18 +153,18 @@ def test_tuning_tries_it() -> None:
     assert trials[0].accuracy > 50
 
 
-def test_the_model_file_is_all_that_is_needed(tmp_path: Path) -> None:
-    trained = model()
+def test_model_file_contains_the_network(tmp_path: Path) -> None:
+    trained = network_model()
     trained.save(tmp_path / "door.npz")
     loaded = Model.load(tmp_path / "door.npz")
     assert loaded.spec == trained.spec
-    np.testing.assert_array_equal(loaded.scores(crops()[0]), trained.scores(crops()[0]))
+    np.testing.assert_array_equal(loaded.scores(network_crops()[0]), trained.scores(network_crops()[0]))
     facts = json.loads(json.dumps(loaded.facts()))
     assert facts["features"]["sha256"] == hashlib.sha256(embedding_model()).hexdigest()
 
 
-def test_another_model_in_its_place_is_noticed(tmp_path: Path) -> None:
-    trained = model()
+def test_other_network_in_the_model_file_is_rejected(tmp_path: Path) -> None:
+    trained = network_model()
     trained.save(tmp_path / "door.npz")
     with np.load(tmp_path / "door.npz") as archive:
         contents = dict(archive)
@@ -198,8 +177,8 @@ def test_another_model_in_its_place_is_noticed(tmp_path: Path) -> None:
             Model.load(tmp_path / f"{name}.npz")
 
 
-def test_our_own_features_beside_it_can_be_shown() -> None:
-    alone, together, images = model().spec, model("both").spec, crops()[0][:3]
+def test_own_features_can_be_shown_as_images() -> None:
+    alone, together, images = network_model().spec, network_model("both").spec, network_crops()[0][:3]
     assert together.network is not None
     assert together.own is not None
     ours = as_images(together.own.vectors(images).T, together.own)
@@ -207,26 +186,26 @@ def test_our_own_features_beside_it_can_be_shown() -> None:
     assert ours is not None
     assert shown is not None
     np.testing.assert_allclose(shown, np.sqrt(1 - together.network.share**2) * ours, rtol=1e-5)
-    assert as_images(alone.vectors(images).T, alone) is None, "a vector shows nothing"
+    assert as_images(alone.vectors(images).T, alone) is None
 
 
-def test_settings_come_back() -> None:
+def test_spec_comes_back_from_its_settings() -> None:
     for beside in (None, FeatureSpec.for_crop(SIDE, SIDE)):
-        backbone = Network(model=embedding_model(), mean=1, scale=2, own=beside)
-        assert from_settings(json.loads(json.dumps(backbone.settings())), backbone.model) == backbone
+        network = Network(model=embedding_model(), mean=1, scale=2, own=beside)
+        assert from_settings(json.loads(json.dumps(network.settings())), network.model) == network
     spec = FeatureSpec(height=20, width=16, kind="pixels")
     assert from_settings(spec.settings(), None) == spec
 
 
-def test_the_command_takes_it(tmp_path: Path) -> None:
-    images, names = crops()
+def test_commands_accept_a_network(tmp_path: Path) -> None:
+    images, names = network_crops()
     np.savez(tmp_path / "faces.npz", images=images[:, ::2, ::2], labels=names)
     (tmp_path / "model.onnx").write_bytes(embedding_model())
     features = ["--features", f"onnx:{tmp_path}/model.onnx", "--coding", "l21"]
     arguments = ["fit", str(tmp_path / "faces.npz"), *features, "-o", str(tmp_path / "door.npz")]
-    refused = CliRunner().invoke(app, [*arguments, "--size", "80x64"])
-    assert isinstance(refused.exception, UsageError)
-    assert "112x112" in str(refused.exception)
+    rejected = CliRunner().invoke(app, [*arguments, "--size", "80x64"])
+    assert isinstance(rejected.exception, UsageError)
+    assert "112x112" in str(rejected.exception)
     grid = ["--lam", "25", "--alpha", "0.5", "--gamma", "0.05", "--eta", "0.03", "--folds", "2", "--jobs", "1"]
     tuned = ["tune", str(tmp_path / "faces.npz"), *features, *grid, "-o", str(tmp_path / "tuned.toml")]
     assert CliRunner().invoke(app, tuned, catch_exceptions=False).exit_code == 0
@@ -241,13 +220,14 @@ def test_the_command_takes_it(tmp_path: Path) -> None:
 # --- In the kit ---
 
 
-@pytest.mark.parametrize(("precision", "beside"), [("fp32", ""), ("int8", ""), ("fp32", "both"), ("fp16", "gradient")])
-def test_a_kit_computes_what_the_trainer_computes(precision: graph.Precision, beside: str) -> None:
-    trained = model(beside)
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "beside"), [("fp32", "both"), ("int8", "")])
+def test_kit_computes_what_the_trainer_computes(precision: graph.Precision, beside: str) -> None:
+    trained = network_model(beside)
     built = build_kit(trained, precision=precision, allow_loss=True)
     kit = kits.parse(built.kit)
-    held_out = np.arange(len(crops()[0])) % 8 >= 5
-    images, names = crops()[0][held_out], crops()[1][held_out]
+    held_out = np.arange(len(network_crops()[0])) % 8 >= 5
+    images, names = network_crops()[0][held_out], network_crops()[1][held_out]
     people = Gallery(images=images, labels=names, sources=tuple(map(str, range(len(images)))))
     assert all(parity.holds for parity in verify_kit(kit, people, trained))
     if precision == "fp32":
@@ -257,23 +237,23 @@ def test_a_kit_computes_what_the_trainer_computes(precision: graph.Precision, be
     assert built.graph_bytes["int8"] < built.graph_bytes["fp16"] < built.graph_bytes["fp32"]
 
 
-def test_a_model_that_no_kit_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_network_too_large_for_a_kit_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kits, "MAX_BYTES", 200_000)
     with pytest.raises(UsageError, match="--precision int8"):
-        build_kit(model())
+        build_kit(network_model())
 
 
-def test_the_number_of_faces_in_a_frame_does_not_matter() -> None:
-    recognizer = Recognizer(kits.parse(kit_of(model())))
-    images = crops()[0][:4]
+def test_result_does_not_depend_on_the_number_of_faces() -> None:
+    recognizer = Recognizer(kits.parse(kit_of(network_model())))
+    images = network_crops()[0][:4]
     together = recognizer.outputs(images)["scores"]
     alone = np.concatenate([recognizer.outputs(images[i : i + 1])["scores"] for i in range(4)])
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
-def test_a_changed_weight_of_the_backbone_is_refused() -> None:
-    data = bytearray(kit_of(model()))
-    network = model().spec.network
+def test_changed_weight_of_the_network_is_rejected() -> None:
+    data = bytearray(kit_of(network_model()))
+    network = network_model().spec.network
     assert network is not None
     weights = next(t for t in prepared(network.model).graph.initializer if len(t.dims) == 2)
     at = bytes(data).index(weights.raw_data[:64])
@@ -282,8 +262,8 @@ def test_a_changed_weight_of_the_backbone_is_refused() -> None:
         kits.parse(bytes(data))
 
 
-def test_operators_of_embedding_models_are_for_kits_that_have_one() -> None:
-    parts = kits.unpack(kit_of(model()))
+def test_network_operators_are_rejected_in_kits_without_network() -> None:
+    parts = kits.unpack(kit_of(network_model()))
     manifest = Manifest.from_bytes(parts[kits.MANIFEST])
     ours = FeatureSpec(height=SIDE, width=SIDE).settings()
     parts[kits.MANIFEST] = replace(manifest, features=ours).to_bytes()
@@ -291,7 +271,7 @@ def test_operators_of_embedding_models_are_for_kits_that_have_one() -> None:
         kits.parse(kits.pack(parts))
 
 
-def test_the_lists_are_as_short_as_they_can_be() -> None:
+def test_operator_lists_are_short() -> None:
     used = {node.op_type for node in prepared(embedding_model()).graph.node}
     assert used - onnx_guard.RECOGNIZER_OPERATORS == {"BatchNormalization", "Flatten", "PRelu"}
     assert not onnx_guard.NETWORK_OPERATORS & onnx_guard.RECOGNIZER_OPERATORS
@@ -299,5 +279,5 @@ def test_the_lists_are_as_short_as_they_can_be() -> None:
         assert dangerous not in onnx_guard.NETWORK_OPERATORS
 
 
-def test_a_kit_can_be_built_again() -> None:
-    assert kit_of(model()) == kit_of(copy.deepcopy(model()))
+def test_kit_build_is_deterministic() -> None:
+    assert kit_of(network_model()) == kit_of(copy.deepcopy(network_model()))

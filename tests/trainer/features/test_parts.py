@@ -1,4 +1,4 @@
-"""The parts of a face: together they are the face, and none is lost or counted twice."""
+"""The parts of a face: together they contain each feature once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ grids = st.tuples(st.integers(1, 4), st.integers(1, 4)).filter(lambda grid: grid
 
 
 @given(grids, st.sampled_from(KINDS), st.integers(1, 3), st.integers(1, 4))
-def test_every_entry_is_in_one_part(grid: tuple[int, int], kind: str, cell: int, gradient_cell: int) -> None:
+def test_every_feature_is_in_one_part(grid: tuple[int, int], kind: str, cell: int, gradient_cell: int) -> None:
     spec = FeatureSpec(height=24, width=20, kind=kind, cell=cell, gradient_cell=gradient_cell)
     rows = part_rows(spec, grid)
     assert len(rows) == grid[0] * grid[1]
@@ -26,8 +26,8 @@ def test_every_entry_is_in_one_part(grid: tuple[int, int], kind: str, cell: int,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_part_sees_nothing_of_the_others(kind: str) -> None:
-    """What is changed in the lower left quarter changes no feature of the three others, but at their borders."""
+def test_part_does_not_depend_on_other_parts(kind: str) -> None:
+    """A change in the lower left quarter changes the features of the others only at their borders."""
     spec = FeatureSpec(height=24, width=20, kind=kind, gradient_cell=2, blur=0.0)
     rng = np.random.default_rng(0)
     crop = rng.integers(0, 256, (1, 24, 20)).astype(np.uint8)
@@ -42,34 +42,28 @@ def test_a_part_sees_nothing_of_the_others(kind: str) -> None:
     assert max(changed[0], changed[1], changed[3]) < 0.02 if kind == "pixels" else changed[2] == max(changed)
 
 
-def test_without_parts_nothing_changes() -> None:
+def test_scores_without_parts_are_unchanged() -> None:
     scores = np.random.default_rng(0).standard_normal((4, 7))
     assert fuse([scores]) is scores
     assert part_rows(SPEC, None) == []
 
 
-def test_a_sure_part_outweighs_an_unsure_one() -> None:
+def test_confident_part_has_more_weight() -> None:
     sure, unsure = np.array([[1.0], [0.1], [0.0]]), np.array([[0.5], [0.6], [0.55]])
     assert fuse([sure, unsure]).argmax() == 0
-    assert fuse([100 * sure, unsure]) == pytest.approx(fuse([sure, unsure])), "how long the scores are does not count"
-
-
-def test_nothing_seen_is_no_score() -> None:
+    assert fuse([100 * sure, unsure]) == pytest.approx(fuse([sure, unsure])), "the norm of the scores does not matter"
     assert (fuse([np.zeros((3, 2)), np.zeros((3, 2))]) == 0).all()
 
 
-@pytest.mark.parametrize("grid", [(1, 1), (0, 2), (-1, 3), (30, 30)])
-def test_a_grid_must_make_sense(grid: tuple[int, int]) -> None:
-    with pytest.raises(ParameterError):
-        part_rows(SPEC, grid)
-
-
-def test_vectors_have_no_parts() -> None:
+def test_unusable_grid_is_rejected() -> None:
+    for grid in ((1, 1), (0, 2), (-1, 3), (30, 30)):
+        with pytest.raises(ParameterError):
+            part_rows(SPEC, grid)
     with pytest.raises(ParameterError, match="pixels or gradients"):
         LCLRRDL(parts=(2, 2)).fit(np.random.default_rng(0).standard_normal((8, 5)), np.repeat([0, 1], 4))
 
 
-def test_parts_help_where_most_of_the_face_is_covered() -> None:
+def test_parts_improve_recognition_of_covered_faces() -> None:
     images, people = faces(people=12, photos=6, size=(24, 20), seed=3)
     train = np.arange(len(images)) % 6 < 3
     cloth = np.random.default_rng(0).integers(0, 256, (15, 20))
