@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta
+from scipy.stats import binomtest
 
 from edge.errors import ParameterError
 from edge.text import percent
@@ -81,10 +81,8 @@ class StrangerCalibration:
 
 def interval(count: int, trials: int) -> tuple[float, float]:
     """Return the Clopper-Pearson interval (95 %) of the true rate, if `count` of `trials` were counted."""
-    below, above = (1 - LEVEL) / 2, (1 + LEVEL) / 2
-    rest = trials - count
-    low = float(beta.ppf(below, count, rest + 1)) if count else 0.0
-    return low, float(beta.ppf(above, count + 1, rest)) if rest else 1.0
+    low, high = binomtest(count, trials).proportion_ci(LEVEL)
+    return float(low), float(high)
 
 
 def stranger_confidences(

@@ -102,18 +102,14 @@ def _texts(values: Any, what: str, path: Path) -> list[str]:
     texts = []
     for each in values.ravel():
         cell = np.ravel(each)  # a MATLAB cell array holds each name in an array
-        if cell.size != 1 or cell.dtype.kind not in "biufUS":
+        kind = cell.dtype.kind
+        if cell.size != 1 or kind not in "biufUS" or (kind == "f" and not float(cell[0]).is_integer()):
             raise wrong
-        value = cell[0]
-        if cell.dtype.kind in "biuf":
-            if not np.isfinite(value) or value != np.floor(value):
-                raise wrong
-            text = str(int(value))
-        else:  # MATLAB pads the names of a character matrix with blanks
-            text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
-        if not text:
+        value = int(cell[0]) if kind in "biuf" else cell[0]
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+        if not text.strip():
             raise wrong
-        texts.append(same_spelling(text))
+        texts.append(same_spelling(text.strip()))  # MATLAB pads the names of a character matrix with blanks
     return texts
 
 

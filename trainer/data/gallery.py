@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ Progress = Callable[[int, int], None]
 Crop = Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], str]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RejectedPhoto:
     """A photo that was left out because it cannot be used."""
 
@@ -165,20 +165,24 @@ def load(
     if not cropped:
         finder = finder or YuNetDetector(detector.yunet(say))
         crop = partial(_aligned, finder=finder, size=size or SIZE, alignment=alignment)
-    read = _read_all(entries, crop, progress)
-    if read.rejected and not (skip_bad or testing):
-        hint = "" if cropped else " Photos that show only a face may need --cropped."
-        raise unusable_photos(read.rejected, hint)
-    _check(read, people, testing)
-    found = read.entries
+    found, images, rejected, remarks = _read_all(entries, crop, progress)
+    if rejected and not (skip_bad or testing):
+        raise unusable_photos(rejected, "" if cropped else " Photos that show only a face may need --cropped.")
+    _check(found, images, people, testing)
+    if rejected:
+        remarks = {"left out, because they cannot be used": list(map(str, rejected))} | remarks
+    notes += [f"{plural(len(sources), 'photo')} {remark}: {some(sources)}." for remark, sources in remarks.items()]
+    single = sorted(person for person, photos in Counter(entry.person for entry in found).items() if photos == 1)
+    if single and not testing:
+        notes.append(f"Only one photo of {some(single)}: expect poor recognition.")
     return Gallery(
-        images=np.stack(read.images),
+        images=np.stack(images),
         labels=np.array([entry.person for entry in found]),
         sources=tuple(entry.source for entry in found),
-        notes=(*notes, *_notes(read, testing)),
+        notes=tuple(notes),
         alignment=NO_ALIGNMENT if cropped else alignment,
         conditions=tuple(entry.condition for entry in found) if any(entry.condition for entry in found) else (),
-        rejected=tuple(read.rejected),
+        rejected=tuple(rejected),
     )
 
 
@@ -255,25 +259,16 @@ class _Entry:
     condition: str = ""
 
 
-@dataclass
-class _Read:
-    """The photos that were read, and those that were not used."""
-
-    entries: list[_Entry] = field(default_factory=list)
-    images: list[NDArray[np.uint8]] = field(default_factory=list)
-    rejected: list[RejectedPhoto] = field(default_factory=list)
-    remarks: dict[str, list[str]] = field(default_factory=dict)
-    """Sources by remark."""
-    conflicts: list[str] = field(default_factory=list)
-    """Pairs of sources: one photo with two names."""
-
-    def remark(self, remark: str, source: str) -> None:
-        self.remarks.setdefault(remark, []).append(source)
-
-
-def _read_all(entries: list[_Entry], crop: Crop, progress: Progress | None) -> _Read:
-    result = _Read()
+def _read_all(
+    entries: list[_Entry], crop: Crop, progress: Progress | None
+) -> tuple[list[_Entry], list[NDArray[np.uint8]], list[RejectedPhoto], dict[str, list[str]]]:
+    """Return the entries that can be used, their crops, the rejected photos, and sources by remark."""
+    used: list[_Entry] = []
+    images: list[NDArray[np.uint8]] = []
+    rejected: list[RejectedPhoto] = []
+    remarks: dict[str, list[str]] = {}
     first: dict[bytes, _Entry] = {}
+    conflicts: list[str] = []
     # sorted() is stable: the photos of a person stay in the order of file names or array rows.
     for done, entry in enumerate(sorted(entries, key=lambda entry: entry.person), start=1):
         try:
@@ -285,55 +280,39 @@ def _read_all(entries: list[_Entry], crop: Crop, progress: Progress | None) -> _
             if grey.min() == grey.max():
                 raise PhotoError("blank")
         except PhotoError as error:
-            result.rejected.append(
-                RejectedPhoto(person=entry.person, source=entry.source, condition=entry.condition, reason=str(error))
-            )
+            rejected.append(RejectedPhoto(entry.person, entry.source, entry.condition, str(error)))
         else:
             other = first.setdefault(digest, entry)
             if other is entry:
-                result.entries.append(entry)
-                result.images.append(grey)
-                if photo.dtype == np.uint16:
-                    result.remark("scaled from 16 to 8 bits", entry.source)
-                if remark:
-                    result.remark(remark, entry.source)
+                used.append(entry)
+                images.append(grey)
+                for text in ("scaled from 16 to 8 bits" if photo.dtype == np.uint16 else "", remark):
+                    if text:
+                        remarks.setdefault(text, []).append(entry.source)
             elif other.person == entry.person:
-                result.remark("left out, because they are repeated", f"{entry.source} (as {other.source})")
+                repeated = remarks.setdefault("left out, because they are repeated", [])
+                repeated.append(f"{entry.source} (as {other.source})")
             else:
-                result.conflicts.append(f"{other.source} and {entry.source}")
+                conflicts.append(f"{other.source} and {entry.source}")
         if progress is not None:
             progress(done, len(entries))
-    return result
+    if conflicts:
+        raise GalleryError(f"The same photo has two names: {some(conflicts, '; ')}.", "Remove it from the wrong person.")
+    return used, images, rejected, remarks
 
 
-def _check(read: _Read, people: set[str], testing: bool) -> None:
+def _check(found: list[_Entry], images: list[NDArray[np.uint8]], people: set[str], testing: bool) -> None:
     """Raise GalleryError if the photos do not make a gallery."""
-    if read.conflicts:
-        raise GalleryError(f"The same photo has two names: {some(read.conflicts, '; ')}.", "Remove it from the wrong person.")
-    found = {entry.person for entry in read.entries}
-    empty = sorted(people - found)
+    empty = sorted(people - {entry.person for entry in found})
     if empty and not (testing and found):
-        raise GalleryError(
-            f"No usable photo of {some(empty)}.",
-            f"Add photos ({', '.join(suffix[1:] for suffix in SUFFIXES)}), or remove the person.",
-        )
-    if len(found) < 2 and not testing:
+        formats = ", ".join(suffix[1:] for suffix in SUFFIXES)
+        raise GalleryError(f"No usable photo of {some(empty)}.", f"Add photos ({formats}), or remove the person.")
+    if len(people) < 2 and not testing:
         raise GalleryError("The gallery has fewer than two people.", "Add photos of at least one more person.")
-    sizes = Counter(image.shape for image in read.images)
+    sizes = Counter(image.shape for image in images)
     if len(sizes) > 1:
         names = [hxw(shape) for shape, _ in sizes.most_common()]
         raise GalleryError(f"The photos differ in size: {some(names)}.", f"Pass --size HxW, for example --size {names[0]}.")
-
-
-def _notes(read: _Read, testing: bool) -> list[str]:
-    unusable = {"left out, because they cannot be used": list(map(str, read.rejected))} if read.rejected else {}
-    remarks = unusable | read.remarks
-    notes = [f"{plural(len(sources), 'photo')} {remark}: {some(sources)}." for remark, sources in remarks.items()]
-    photos_of = Counter(entry.person for entry in read.entries)
-    single = [person for person, photos in sorted(photos_of.items()) if photos == 1]
-    if single and not testing:
-        notes.append(f"Only one photo of {some(single)}: expect poor recognition.")
-    return notes
 
 
 def _folder_entries(root: Path, notes: list[str], *, colour: bool, flat: bool) -> tuple[set[str], list[_Entry]]:
