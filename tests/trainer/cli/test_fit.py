@@ -48,13 +48,13 @@ def test_fit_and_tune_accept_photographs(trainer: Call, tmp_path: Path) -> None:
         (tmp_path / "photos" / name).mkdir(parents=True)
         for i, portrait in enumerate(portraits.people()[name][:4]):
             cv2.imwrite(str(tmp_path / "photos" / name / f"{i}.jpg"), portraits.in_a_room(portrait, width=150 + 20 * i))
-    cv2.imwrite(str(tmp_path / "photos" / "s1" / "nobody.png"), np.full((300, 400, 3), 90, np.uint8))
+    cv2.imwrite(str(tmp_path / "photos" / "s1" / "empty.png"), np.full((300, 400, 3), 90, np.uint8))
     output = tmp_path / "door.npz"
     code, _, err = trainer("fit", tmp_path / "photos", "-o", output, "--preset", "minimal")
-    assert (code, "s1/nobody.png (no face found)" in err) == (2, True)
+    assert (code, "s1/empty.png (no face found)" in err) == (2, True)
     code, _, err = trainer("fit", tmp_path / "photos", "-o", output, "--preset", "minimal", "--skip-bad")
     assert code == 0, err
-    assert "nobody.png" in err
+    assert "empty.png" in err
     model = Model.load(output)
     assert (model.alignment, model.crops.shape) == (ALIGNMENT, (12, *SIZE))
     grid = ("--features", "both", "--lam", "25", "--alpha", "0.5", "--gamma", "0.05", "--folds", "2", "--jobs", "1")

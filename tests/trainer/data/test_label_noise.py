@@ -25,7 +25,7 @@ SPEC = FeatureSpec(height=24, width=20, kind="both", gradient_cell=2)
 
 
 def with_wrong_labels(share: float = 0.15, seed: int = 0) -> tuple[Array, Array, Array]:
-    """Return photos, labels of which some are wrong, and the right ones."""
+    """Return photos, labels with some wrong ones, and the right labels."""
     images, labels = faces(PEOPLE, PHOTOS)
     rng = np.random.default_rng(seed)
     wrong = rng.permutation(len(labels))[: round(share * len(labels))]
