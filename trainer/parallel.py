@@ -87,7 +87,10 @@ def _on_cluster(function: Callable[..., Any], calls: Calls, scheduler: str, orde
         _check_workers(client, scheduler)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")
-            futures = [client.submit(_with_one_thread, function, *map(shared_once, call), pure=False) for call in calls]
+            futures = [
+                client.submit(_with_one_thread, function, *map(shared_once, call), pure=False, priority=-number)
+                for number, call in enumerate(calls)
+            ]
         for future in futures if ordered else as_completed(futures, loop=client.loop):
             yield future.result()
     except KilledWorker:

@@ -122,14 +122,9 @@ def det(genuine: Array, strangers: Array) -> tuple[tuple[float, float, float], .
 
 
 def by_condition(trials: Trials, own: Point | None, at: tuple[Point, ...]) -> tuple[Split, ...]:
-    splits = []
-    for name in trials.condition_names:
-        chosen = trials.conditions == name
-        strangers = trials.confidence[chosen & ~trials.enrolled]
-        failed = sum(photo.condition == name for photo in trials.not_acquired)
-        fpir = None if own is None or not len(strangers) else Share.among(strangers >= own.threshold)
-        splits.append(_split(trials, name, chosen & trials.enrolled, own, at, Share(failed, failed + int(chosen.sum())), fpir))
-    return tuple(splits)
+    failures = Counter(photo.condition for photo in trials.not_acquired)
+    names = trials.condition_names
+    return tuple(_split(trials, name, trials.conditions == name, failures[name], own, at) for name in names)
 
 
 def by_person(trials: Trials, own: Point | None, at: tuple[Point, ...]) -> tuple[Split, ...]:
@@ -138,10 +133,9 @@ def by_person(trials: Trials, own: Point | None, at: tuple[Point, ...]) -> tuple
     for i, name in enumerate(trials.labels):
         chosen = trials.truth == i
         if chosen.any() or failures[name]:
-            failed = Share(failures[name], failures[name] + int(chosen.sum()))
             confused = Counter(trials.nearest[chosen & (trials.rank > 1)].tolist()).most_common(1)
             taken_for = trials.labels[confused[0][0]] if confused else ""
-            splits.append(_split(trials, name, chosen, own, at, failed, None, taken_for))
+            splits.append(_split(trials, name, chosen, failures[name], own, at, taken_for))
 
     def missed_most(split: Split) -> tuple[float, float, str]:
         return -((split.fnir.value if split.fnir else None) or 0), split.rank1.value or 0, split.name
@@ -150,22 +144,16 @@ def by_person(trials: Trials, own: Point | None, at: tuple[Point, ...]) -> tuple
 
 
 def _split(
-    trials: Trials,
-    name: str,
-    enrolled: Array,
-    own: Point | None,
-    at: tuple[Point, ...],
-    failed: Share,
-    fpir: Share | None,
-    taken_for: str = "",
+    trials: Trials, name: str, chosen: Array, failed: int, own: Point | None, at: tuple[Point, ...], taken_for: str = ""
 ) -> Split:
+    enrolled, strangers = chosen & trials.enrolled, trials.confidence[chosen & ~trials.enrolled]
     genuine = trials.genuine[enrolled]
     return Split(
         name=name,
-        failed=failed,
+        failed=Share(failed, failed + int(chosen.sum())),
         rank1=Share.among(trials.rank[enrolled] == 1),
         fnir=None if own is None else Share.among(genuine < own.threshold),
         fnir_at=tuple(Share.among(genuine < point.threshold) for point in at),
-        fpir=fpir,
+        fpir=None if own is None or not len(strangers) else Share.among(strangers >= own.threshold),
         taken_for=taken_for,
     )
