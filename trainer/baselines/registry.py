@@ -25,20 +25,14 @@ DeviceMethod = Literal["lclrrdl", "lrrs", "srw", "srs", "src", "rbds", "lrr"]
 class Method:
     """A method and how it is tuned."""
 
-    title: str
-    """Its name in the tables."""
-    location: str
-    """module:class in `trainer`, imported on first use."""
-    atoms: bool = True
-    """Whether it has the parameter atoms_per_class."""
-    fixed: Parameters = field(default_factory=dict)
-    """Parameters that are not tuned."""
-    grid: dict[str, tuple[Any, ...]]
-    """Values that tuning tries."""
+    title: str  # its name in the tables
+    location: str  # module:class in `trainer`, imported on first use
+    atoms: bool = True  # whether it has the parameter atoms_per_class
+    fixed: Parameters = field(default_factory=dict)  # parameters that are not tuned
+    grid: dict[str, tuple[Any, ...]]  # values that tuning tries
     photo_grid: dict[str, tuple[Any, ...]] | None = None
     """Values that `trainer tune` tries on a user's photos, if not those of `grid`."""
-    published: Parameters = field(default_factory=dict)
-    """Parameters of its paper that differ from the defaults of its class."""
+    published: Parameters = field(default_factory=dict)  # parameters of its paper that differ from the defaults of its class
 
     @property
     def estimator(self) -> type[FaceClassifier]:

@@ -70,7 +70,7 @@ def reproduce(
     if tune_first:
         how: dict[str, Any] = {"method": method, "features": features, "folds": folds, "seed": seed}
         with console.progress("Tuning") as line:
-            candidates, best = tuned.tune_cell(images, labels, cell, **how, jobs=jobs, progress=line.count, **given)
+            candidates, best = tuned.tune_cell(images, labels, cell, **how, given=given, jobs=jobs, progress=line.count)
         console.say(candidate_table(candidates))
         typer.echo(tuned.toml_entry(cell, best, **how, **given))
         return

@@ -37,10 +37,8 @@ class Confusion:
 
     person: str
     taken_for: str
-    photos: Share
-    """Photos of the person in which the other is first; for a stranger, photos that get the label."""
-    surest: Trial
-    """The one with the highest confidence."""
+    photos: Share  # photos of the person in which the other is first; for a stranger, photos that get the label
+    surest: Trial  # the one with the highest confidence
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,41 +47,25 @@ class Evaluation:
 
     system: EvaluatedSystem
     trials: Trials
-    model: Model | None
-    """For the pictures."""
+    model: Model | None  # for the pictures
     notes: tuple[str, ...]
-    people: int
-    """Enrolled people with a trial."""
-    strangers: int
-    """Strangers with a trial."""
-    failed: Share
-    """Failures to acquire: photos without a usable face."""
-    reasons: dict[str, int]
-    """Their reasons."""
-    unlike: int
-    """Photos that the kit does not name whatever their confidence, because they look unlike a face."""
+    people: int  # enrolled people with a trial
+    strangers: int  # strangers with a trial
+    failed: Share  # failures to acquire: photos without a usable face
+    reasons: dict[str, int]  # their reasons
+    unlike: int  # photos that the kit does not name whatever their confidence, because they look unlike a face
     rank1: Share
-    cmc: tuple[float, ...]
-    """The share of photos with the right person among the first r, for r = 1, 2..."""
-    own: Point | None
-    """At the threshold of the model or kit."""
-    strangers_named: Share | None
-    """Strangers with at least one photo that gets a label there."""
-    at: tuple[Point, ...]
-    """At the thresholds for FPIRS; empty without strangers."""
-    det: tuple[tuple[float, float, float], ...]
-    """(threshold, FPIR, FNIR)."""
+    cmc: tuple[float, ...]  # the share of photos with the right person among the first r, for r = 1, 2...
+    own: Point | None  # at the threshold of the model or kit
+    strangers_named: Share | None  # strangers with at least one photo that gets a label there
+    at: tuple[Point, ...]  # at the thresholds for FPIRS; empty without strangers
+    det: tuple[tuple[float, float, float], ...]  # (threshold, FPIR, FNIR)
     conditions: tuple[Split, ...]
-    each: tuple[Split, ...]
-    """Enrolled people, the most often missed first."""
-    confusions: tuple[Confusion, ...]
-    """Pairs of enrolled people, the most frequent first."""
-    misses: tuple[Trial, ...]
-    """The worst misses."""
-    intruders: tuple[Confusion, ...]
-    """The strangers with the highest confidence."""
-    inside: Inside | None
-    """None without a model."""
+    each: tuple[Split, ...]  # enrolled people, the most often missed first
+    confusions: tuple[Confusion, ...]  # pairs of enrolled people, the most frequent first
+    misses: tuple[Trial, ...]  # the worst misses
+    intruders: tuple[Confusion, ...]  # the strangers with the highest confidence
+    inside: Inside | None  # None without a model
 
     def facts(self) -> dict[str, Any]:
         """Return every number of the page, for JSON."""

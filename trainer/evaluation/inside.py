@@ -22,10 +22,8 @@ class PartSplit:
     """How often each part of a face names the right person alone, in one condition."""
 
     name: str
-    parts: tuple[Share, ...]
-    """Row by row."""
-    whole: Share
-    """The whole face alone."""
+    parts: tuple[Share, ...]  # row by row
+    whole: Share  # the whole face alone
     together: Share
 
 
@@ -33,10 +31,8 @@ class PartSplit:
 class Vote:
     """The vote of one part of a face."""
 
-    right: bool
-    """Whether it names the right person."""
-    confidence: float
-    """Its weight among the other votes."""
+    right: bool  # whether it names the right person
+    confidence: float  # its weight among the other votes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,14 +40,10 @@ class Example:
     """A face x = Dz + e."""
 
     photo: Trial
-    taken_off: float
-    """Sum of |e| over sum of |x|, in the images below."""
-    x: Array = field(repr=False)
-    """(h, w)."""
-    recovered: Array = field(repr=False)
-    """(h, w): Dz."""
-    parts: tuple[Vote, ...]
-    """Row by row; empty if the model has no parts."""
+    taken_off: float  # sum of |e| over sum of |x|, in the images below
+    x: Array = field(repr=False)  # (h, w)
+    recovered: Array = field(repr=False)  # (h, w): Dz
+    parts: tuple[Vote, ...]  # row by row; empty if the model has no parts
     whole: Vote
 
 
@@ -59,16 +51,11 @@ class Example:
 class Inside:
     """What the pictures of a model show. Fields with repr=False are not in the JSON file."""
 
-    codes: Array = field(repr=False)
-    """Z (m, n) of the photos of enrolled people."""
-    own_atoms: float
-    """The median share of a code, sum of |z|, on the atoms that began as photos of the same person."""
-    alike: tuple[float, float] | None
-    """Mean cosine between two codes of one person, and between codes of two people."""
-    examples: tuple[Example, ...]
-    """Faces to show as DZ and E."""
-    part_splits: tuple[PartSplit, ...]
-    """By condition; empty if the model has no parts."""
+    codes: Array = field(repr=False)  # Z (m, n) of the photos of enrolled people
+    own_atoms: float  # the median share of a code, sum of |z|, on the atoms that began as photos of the same person
+    alike: tuple[float, float] | None  # mean cosine between two codes of one person, and between codes of two people
+    examples: tuple[Example, ...]  # faces to show as DZ and E
+    part_splits: tuple[PartSplit, ...]  # by condition; empty if the model has no parts
 
 
 def look_inside(model: Model, trials: Trials, named: Array) -> Inside:

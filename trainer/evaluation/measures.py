@@ -47,15 +47,11 @@ class Share:
 class Point:
     """The error rates at one threshold."""
 
-    target: float | None
-    """The FPIR that the threshold is set for; None for the threshold of the model or kit."""
+    target: float | None  # the FPIR that the threshold is set for; None for the threshold of the model or kit
     threshold: float
-    fpir: Share
-    """Photos of strangers that get a label."""
-    fnir: Share
-    """Photos of enrolled people that do not get the right label."""
-    wrong: int
-    """The photos of `fnir` that get a wrong label."""
+    fpir: Share  # photos of strangers that get a label
+    fnir: Share  # photos of enrolled people that do not get the right label
+    wrong: int  # the photos of `fnir` that get a wrong label
 
     @property
     def bound(self) -> float | None:
@@ -73,17 +69,12 @@ class Split:
     """The rates of one condition or one person."""
 
     name: str
-    failed: Share
-    """Failures to acquire."""
+    failed: Share  # failures to acquire
     rank1: Share
-    fnir: Share | None
-    """At the threshold of the model or kit."""
-    fnir_at: tuple[Share, ...]
-    """At the thresholds for FPIRS."""
-    fpir: Share | None
-    """Of strangers in this condition, at the threshold of the model or kit."""
-    taken_for: str = ""
-    """The person most often confused with this one."""
+    fnir: Share | None  # at the threshold of the model or kit
+    fnir_at: tuple[Share, ...]  # at the thresholds for FPIRS
+    fpir: Share | None  # of strangers in this condition, at the threshold of the model or kit
+    taken_for: str = ""  # the person most often confused with this one
 
 
 def operating_point(trials: Trials, threshold: float, target: float | None = None) -> Point:

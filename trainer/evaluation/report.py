@@ -28,26 +28,15 @@ PEOPLE = 15  # rows of the table of people that are open
 
 def page(found: Evaluation, today: date) -> str:
     """Return the whole page."""
-    sections = (
-        _header(found, today),
-        _summary(found),
-        _strangers(found),
-        _ranks(found),
-        _conditions(found),
-        _people(found),
-        _acquisition(found),
-        _confusions(found),
-        _misses(found),
-        _intruders(found),
-        inside_section(found),
-        f"<footer>\n{html.terms(html.TEXT['terms'].items(), 'terms')}</footer>",
-    )
+    numbers = (_summary, _strangers, _ranks, _conditions, _people, _acquisition)
+    sections = (section(found) for section in (*numbers, _confusions, _misses, _intruders, inside_section))
+    footer = f"<footer>\n{html.terms(html.TEXT['terms'].items(), 'terms')}</footer>"
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8" />\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1" />\n'
         '<meta name="color-scheme" content="light dark" />\n'
         f"<title>Evaluation of {text(found.system.file)}</title>\n<style>\n{html.STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(section for section in sections if section)
+        + "\n".join(filter(None, (_header(found, today), *sections, footer)))
         + "\n</body>\n</html>\n"
     )
 

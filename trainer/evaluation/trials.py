@@ -31,66 +31,46 @@ NOT_NAMED = -2.0  # confidence of a crop that the kit does not name whatever its
 class EvaluatedSystem:
     """The model or kit that is evaluated."""
 
-    kind: str
-    """model or kit."""
-    file: str
-    """The name of its file."""
+    kind: str  # model or kit
+    file: str  # the name of its file
     labels: tuple[str, ...]
-    size: tuple[int, int]
-    """(height, width) of a crop."""
+    size: tuple[int, int]  # (height, width) of a crop
     alignment: str
-    threshold: float | None
-    """The confidence that a label needs; None if it was never measured."""
-    provisional: bool
-    """Whether the threshold was set without strangers."""
+    threshold: float | None  # the confidence that a label needs; None if it was never measured
+    provisional: bool  # whether the threshold was set without strangers
     features: str
     coding: str
-    photos: str
-    """Fingerprint of the training photos."""
-    score: Callable[[Array], tuple[Array, Array]]
-    """Return scores (N, C) and confidence (N,) of crops (N, H, W)."""
+    photos: str  # fingerprint of the training photos
+    score: Callable[[Array], tuple[Array, Array]]  # return scores (N, C) and confidence (N,) of crops (N, H, W)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """One photo and its result."""
 
-    index: int
-    """In the trials."""
+    index: int  # in the trials
     person: str
     source: str
     condition: str
-    nearest: str
-    """The label with the highest score."""
-    confidence: float | None
-    """None if the kit does not name the photo whatever its confidence."""
-    rank: int
-    """Rank of the right person; 0 for a stranger."""
-    named: bool
-    """Whether `nearest` is given as the label."""
+    nearest: str  # the label with the highest score
+    confidence: float | None  # None if the kit does not name the photo whatever its confidence
+    rank: int  # rank of the right person; 0 for a stranger
+    named: bool  # whether `nearest` is given as the label
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trials:
     """All photos, their scores and the true people. Every measure is computed from this."""
 
-    labels: tuple[str, ...]
-    """The enrolled people, in the order of the scores."""
-    scores: Array
-    """(N, C)."""
-    confidence: Array
-    """(N,), NOT_NAMED where the kit gives no label for another reason."""
-    truth: Array
-    """(N,) index into labels; -1 for a stranger."""
-    people: Array
-    """(N,) names."""
-    conditions: Array
-    """(N,) names; empty if there is none."""
+    labels: tuple[str, ...]  # the enrolled people, in the order of the scores
+    scores: Array  # (N, C)
+    confidence: Array  # (N,), NOT_NAMED where the kit gives no label for another reason
+    truth: Array  # (N,) index into labels; -1 for a stranger
+    people: Array  # (N,) names
+    conditions: Array  # (N,) names; empty if there is none
     sources: tuple[str, ...]
-    crops: Array
-    """(N, H, W) uint8."""
-    not_acquired: tuple[RejectedPhoto, ...] = ()
-    """Failures to acquire: photos without a usable face."""
+    crops: Array  # (N, H, W) uint8
+    not_acquired: tuple[RejectedPhoto, ...] = ()  # failures to acquire: photos without a usable face
 
     @cached_property
     def enrolled(self) -> Array:

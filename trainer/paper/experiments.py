@@ -29,22 +29,15 @@ FILES = {"yaleb": "yaleb_96x84.npz", "ar": "ar_42x30.npz"}
 class Cell:
     """One column of the paper's Table 1 or 2."""
 
-    dataset: str
-    """yaleb or ar."""
-    per_class: int = 8
-    """Yale B: training images of each person."""
-    rate: int = 4
-    """Yale B: 2, 4 or 8 for 1/2, 1/4 or 1/8."""
-    scenario: str = "sunglasses"
-    """AR: sunglasses, scarf or mixed."""
+    dataset: str  # yaleb or ar
+    per_class: int = 8  # Yale B: training images of each person
+    rate: int = 4  # Yale B: 2, 4 or 8 for 1/2, 1/4 or 1/8
+    scenario: str = "sunglasses"  # AR: sunglasses, scarf or mixed
 
     def __post_init__(self) -> None:
-        if self.dataset not in FILES:
-            raise UsageError(f"There is no data set {self.dataset}.", "Choose yaleb or ar.")
-        if self.rate not in (2, 4, 8):
-            raise UsageError(f"There is no rate 1/{self.rate}.", "Choose 2, 4 or 8.")
-        if self.scenario not in SCENARIOS:
-            raise UsageError(f"There is no scenario {self.scenario}.", f"Choose {', '.join(SCENARIOS)}.")
+        for name, values in (("dataset", FILES), ("rate", (2, 4, 8)), ("scenario", SCENARIOS)):
+            if getattr(self, name) not in values:
+                raise UsageError(f"There is no {name} {getattr(self, name)}.", f"Choose {', '.join(map(str, values))}.")
         if self.per_class < 1:
             raise UsageError(f"{self.per_class} training images of each person are too few.", "Choose 8 or 32.")
 

@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -29,7 +29,7 @@ from edge.errors import EdgeError, UsageError
 from trainer.baselines.registry import METHODS, Parameters, method_of
 from trainer.paper import typeset
 from trainer.paper.experiments import CELLS, Cell, Data, measure
-from trainer.paper.tuned import TUNED, read_tuned, tuned_entry, write_errors_reported
+from trainer.paper.tuned import TUNED, TaskProgress, read_tuned, tuned_entry, write_errors_reported
 from trainer.paper.typeset import Mean, Results
 from trainer.parallel import each
 from trainer.types import Array
@@ -72,16 +72,11 @@ class Job:
     cell: Cell
     split: int
     seed: int
-    parameters: Parameters
-    """All parameters of the method."""
-    tuned: bool
-    """Whether some come from tuning."""
-    timed: bool = False
-    """Measured for Table 3, with no other job at the same time."""
-    variant: str = ""
-    """A title in TIMED_VARIANTS."""
-    key: str
-    """A digest of everything that the result depends on."""
+    parameters: Parameters  # all parameters of the method
+    tuned: bool  # whether some come from tuning
+    timed: bool = False  # measured for Table 3, with no other job at the same time
+    variant: str = ""  # a title in TIMED_VARIANTS
+    key: str  # a digest of everything that the result depends on
 
     @property
     def row(self) -> str:
@@ -209,7 +204,7 @@ def run(
     *,
     workers: int = -1,
     scheduler: str | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: TaskProgress = None,
 ) -> list[str]:
     """Measure the missing jobs in parallel, the longest first; then the timed jobs one by one.
 
@@ -281,7 +276,7 @@ def measure_tables(
     command: str,
     workers: int = -1,
     scheduler: str | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: TaskProgress = None,
 ) -> tuple[str, list[str]]:
     """Measure what is missing in `folder` and write the tables there; return them as Markdown, and the failures."""
     with Runs(folder) as runs:

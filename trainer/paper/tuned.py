@@ -24,6 +24,7 @@ from trainer.types import Array
 
 TUNED = Path(__file__).with_name("reproduce.toml")
 TUNING_SPLIT = 2**31
+TaskProgress = Callable[[str, int, int], None] | None  # gets the task as text, the finished and the total number
 
 
 def tuned_parameters(
@@ -74,14 +75,14 @@ def tune_cell(
     *,
     method: str = "lclrrdl",
     features: str = "pixels",
-    folds: int = 4,
     seed: int = 0,
-    jobs: int = -1,
-    scheduler: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    **given: Any,
+    given: Parameters | None = None,
+    **options: Any,
 ) -> tuple[list[Candidate], Candidate]:
-    """Cross-validate inside the training images of a cell; return all candidates, and the chosen one without its features."""
+    """Cross-validate inside the training images of a cell; return all candidates, and the chosen one without its features.
+
+    `given` are parameters that are not tuned. `options` are folds, jobs, scheduler and progress of `trainer.tuning.tune`.
+    """
     train, _ = cell.split(labels, np.random.default_rng([seed, TUNING_SPLIT]))
     tuned = method_of(method)
     candidates = tune(
@@ -91,35 +92,24 @@ def tune_cell(
         estimator=tuned.estimator,
         grid={"features": (features,)} | tuned.grid,
         fixed=tuned.settings(cell.atoms, given),
-        folds=folds,
         hard=cell.dataset == "ar",  # images of one session are so similar that every candidate recognises 98 to 100 %
         seed=seed,
-        jobs=jobs,
-        scheduler=scheduler,
-        progress=progress,
+        **options,
     )
     best = choose(candidates, len(train), tuned.usual | {"features": features})
     return candidates, replace(best, parameters={name: best.parameters[name] for name in tuned.grid})
 
 
-def toml_entry(
-    cell: Cell,
-    best: Candidate,
-    *,
-    method: str,
-    features: str,
-    folds: int,
-    seed: int,
-    source: Cell | None = None,
-    **given: Any,
-) -> str:
-    """Return a section of `reproduce.toml`, with the command that found the parameters, in this cell or in `source`."""
-    options = {"method": method, "features": features, "folds": folds, "seed": seed} | given
-    text = " ".join(f"--{name} {value}" for name, value in options.items())
+def toml_entry(cell: Cell, best: Candidate, source: Cell | None = None, **options: Any) -> str:
+    """Return a section of `reproduce.toml`, with the command that found the parameters, in this cell or in `source`.
+
+    `options` are the options of the command, method and features among them.
+    """
+    command = f"trainer reproduce {(source or cell).options} --data FILE"
+    command += "".join(f" --{name} {value}" for name, value in options.items())
     note = "" if source in (None, cell) else " of that cell; used here too"
-    command = f"trainer reproduce {(source or cell).options} --data FILE {text} --tune"
-    comment = f"{command}\n{best.accuracy:.2f} % on held-out images{note}"
-    return f"[{cell.name}.{method}.{features}]\n{to_toml(best.parameters, comment)}"
+    comment = f"{command} --tune\n{best.accuracy:.2f} % on held-out images{note}"
+    return f"[{cell.name}.{options['method']}.{options['features']}]\n{to_toml(best.parameters, comment)}"
 
 
 def source_cell(cell: Cell) -> Cell:
@@ -138,7 +128,7 @@ def tune_all(
     seed: int = 0,
     workers: int = -1,
     scheduler: str | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: TaskProgress = None,
 ) -> list[str]:
     """Tune every method in every cell, or with `lend` in the source cells only; append the parameters to a TOML file.
 
@@ -164,7 +154,7 @@ def tune_all(
             except TrainingError as error:
                 failures.append(f"{method}, {source.name}: {error}")
                 continue
-            entries = [toml_entry(cell, best, source=source, **how) for cell in missing]
+            entries = [toml_entry(cell, best, source, **how) for cell in missing]
             with write_errors_reported(file):
                 text = [file.read_text()] if file.exists() else []
                 write_atomically(file, "\n".join([*text, *entries]).encode(), mode=0o644)

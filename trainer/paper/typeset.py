@@ -22,8 +22,7 @@ class Mean:
     """The mean of what was measured over the splits."""
 
     value: float
-    deviation: float | None
-    """Standard deviation; None for one split."""
+    deviation: float | None  # standard deviation; None for one split
     splits: int
 
 
@@ -31,16 +30,11 @@ class Mean:
 class Results:
     """Everything that was measured, by row and cell. A row is the name of a method, or method/variant."""
 
-    rows: tuple[str, ...]
-    """The rows of Tables 1 and 2."""
-    cells: tuple[Cell, ...]
-    """Their columns."""
-    accuracy: dict[tuple[str, str], Mean]
-    """Percent, by row and name of the cell."""
-    seconds: dict[str, Mean]
-    """Training seconds for Table 3, by row."""
-    untuned: tuple[str, ...] = ()
-    """Rows with a cell that was measured with the usual parameters of the method."""
+    rows: tuple[str, ...]  # the rows of Tables 1 and 2
+    cells: tuple[Cell, ...]  # their columns
+    accuracy: dict[tuple[str, str], Mean]  # percent, by row and name of the cell
+    seconds: dict[str, Mean]  # training seconds for Table 3, by row
+    untuned: tuple[str, ...] = ()  # rows with a cell that was measured with the usual parameters of the method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +42,7 @@ class Column:
     """One column of a table. The dictionaries are by row."""
 
     heading: str
-    name: str
-    """Its name in the CSV file."""
+    name: str  # its name in the CSV file
     paper: dict[str, float]
     ours: dict[str, Mean]
     mark_best: bool = True
