@@ -40,6 +40,12 @@ class ParameterError(UsageError, ValueError):
     """A value is out of range."""
 
 
+def require(holds: bool, problem: str) -> None:
+    """Raise ParameterError unless the condition holds."""
+    if not holds:
+        raise ParameterError(problem)
+
+
 class GalleryError(EdgeError):
     """The photos cannot be used for training."""
 

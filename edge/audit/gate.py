@@ -14,7 +14,7 @@ from pathlib import Path
 
 from edge.audit.crypto import Seal
 from edge.audit.log import AuditLog
-from edge.errors import AuditError, ParameterError
+from edge.errors import AuditError, require
 from edge.events.event import Event, utc_text
 from edge.events.health import Count
 from edge.events.sink import OutputClosed, Sink, SinkHealth, deliver
@@ -50,10 +50,8 @@ class AuditSettings:
     """Store a picture of each decision, sealed for this public key (PEM, see `edge audit keygen`). Not set: no pictures."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.days <= 36_500:
-            raise ParameterError(f"days must be between 0 and 36500, not {self.days}")
-        if not 0 < self.late_seconds <= 60:
-            raise ParameterError(f"late_seconds must be more than 0 and at most 60, not {self.late_seconds:g}")
+        require(0 <= self.days <= 36_500, f"days must be between 0 and 36500, not {self.days}")
+        require(0 < self.late_seconds <= 60, f"late_seconds must be more than 0 and at most 60, not {self.late_seconds:g}")
 
 
 def open_gate(settings: AuditSettings, sinks: Iterable[Sink], *, now: datetime | None = None) -> AuditGate:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from edge.decision.door import Decision
-from edge.kit.format import kit_id
 from edge.text import strict_json
 
 EVENT_SCHEMA = 2
@@ -72,7 +71,7 @@ def notice(
     reason: str | None = None,
     visit: int | None = None,
     camera: str = "",
-    kit_sha256: str = "",
+    kit: str = "",
 ) -> Event:
     """Return an event. `now` is on the camera's clock, `utc` the time of day."""
     return Event(
@@ -85,14 +84,14 @@ def notice(
         utc=utc_text(utc),
         monotonic=_number(now),
         camera=camera,
-        kit=kit_id(kit_sha256),
+        kit=kit,
     )
 
 
-def decision_event(decision: Decision, *, now: float, utc: datetime, camera: str = "", kit_sha256: str = "") -> Event:
+def decision_event(decision: Decision, *, now: float, utc: datetime, camera: str = "", kit: str = "") -> Event:
     """Return the event of a decision."""
     return replace(
-        notice("decision", now=now, utc=utc, camera=camera, kit_sha256=kit_sha256),
+        notice("decision", now=now, utc=utc, camera=camera, kit=kit),
         outcome=decision.outcome,
         reason=decision.reason,
         label=decision.label,

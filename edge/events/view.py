@@ -34,8 +34,6 @@ class View:
 
     frame: Frame
     marks: Sequence[Mark] = ()
-    caption: str = ""
-    """One line at the bottom."""
 
 
 class Viewer(Protocol):

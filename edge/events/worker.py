@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -30,6 +31,7 @@ class Worker(Generic[T]):
       or the end shortens this pause. If it raises, the item has failed.
     - `idle` is called when the queue is empty. It returns the seconds until its next call, or None: not before the next item.
     - `finish` is called once at the end, on the same thread.
+    - `accepts` says which items are handled; others are ignored.
     - `capacity` limits the waiting items, including the current one. Items that do not fit are dropped and counted; with
       `wait_if_full` the caller waits instead.
     """
@@ -39,16 +41,20 @@ class Worker(Generic[T]):
         work: Callable[[T], float | None],
         *,
         name: str,
+        accepts: Callable[[T], bool] = lambda item: True,
         capacity: int = 256,
         wait_if_full: bool = False,
         close_seconds: float = CLOSE_SECONDS,
         idle: Callable[[], float | None] = lambda: None,
         finish: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._delivered = self._failed = self._dropped = 0
+        self._counts = Counter[str]()
+        self._since = 0.0
         self._work, self._idle, self._finish, self._name = work, idle, finish, name
+        self._accepts, self._clock = accepts, clock
         self._capacity, self._wait_if_full, self._close_seconds = capacity, wait_if_full, close_seconds
-        self._queue: deque[T] = deque()
+        self._queue: deque[tuple[float, T]] = deque()  # (time of entry, item)
         self._changed = threading.Condition()  # never held while `work` or `idle` runs
         self._closing = self._output_closed = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -56,6 +62,8 @@ class Worker(Generic[T]):
 
     def handle(self, item: T) -> None:
         """Put an item into the queue."""
+        if not self._accepts(item):
+            return
         with self._changed:
             if self._output_closed:
                 raise OutputClosed
@@ -63,12 +71,12 @@ class Worker(Generic[T]):
                 self._changed.wait_for(lambda: self._closing or len(self._queue) < self._capacity)
             fits = not self._closing and len(self._queue) < self._capacity
             if fits:
-                self._queue.append(item)
+                self._queue.append((self._clock(), item))
                 self._changed.notify_all()
             else:
-                self._dropped += 1
+                self._counts["dropped"] += 1
         if not fits:
-            log.warning("%s: the queue is full or closed, %d dropped so far", self._name, self._dropped)
+            log.warning("%s: the queue is full or closed, %d dropped so far", self._name, self._counts["dropped"])
 
     def close(self) -> None:
         """Handle the waiting items, for `close_seconds` at most, and stop."""
@@ -78,7 +86,7 @@ class Worker(Generic[T]):
         self._thread.join(self._close_seconds)
         with self._changed:
             left = len(self._queue)
-            self._dropped += left
+            self._counts["dropped"] += left
             self._queue.clear()
         if left:
             log.warning("%s: the last %s not delivered", self._name, plural(left, "item was", "items were"))
@@ -86,7 +94,11 @@ class Worker(Generic[T]):
             log.warning("%s did not stop in time", self._name)
 
     def health(self) -> SinkHealth:
-        return SinkHealth(delivered=self._delivered, failed=self._failed, dropped=self._dropped, waiting=len(self._queue))
+        return SinkHealth(**self._counts, waiting=len(self._queue))
+
+    def waited_seconds(self) -> float:
+        """Return how long the current item has been in the queue. Only for `work`."""
+        return self._clock() - self._since
 
     def _run(self) -> None:
         try:
@@ -113,19 +125,20 @@ class Worker(Generic[T]):
         with self._changed:
             if not self._queue:  # close() has just given up
                 return None
-            item = self._queue[0]
+            self._since, item = self._queue[0]
         try:
             pause = self._work(item)
             if pause is not None:
+                self._counts["retried"] += 1
                 return pause
-            self._delivered += 1
+            self._counts["delivered"] += 1
         except OutputClosed:
             raise
         except DeliveryError as problem:
-            self._failed += 1
+            self._counts["failed"] += 1
             log.warning("%s: %s", self._name, problem)
         except Exception:
-            self._failed += 1
+            self._counts["failed"] += 1
             log.exception("%s: an item was not delivered", self._name)
         with self._changed:
             if self._queue:
@@ -137,6 +150,6 @@ class Worker(Generic[T]):
         try:
             return self._idle()
         except Exception:
-            self._failed += 1
+            self._counts["failed"] += 1
             log.exception("%s failed while it waited for items", self._name)
             return RETRY_SECONDS

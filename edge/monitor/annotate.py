@@ -24,7 +24,7 @@ FONT = cv2.FONT_HERSHEY_DUPLEX
 
 
 def draw(view: View) -> Image:
-    """Return a copy of the frame (H, W, 3) with the marks and the caption."""
+    """Return a copy of the frame (H, W, 3) with the marks."""
     canvas: Image = np.ascontiguousarray(view.frame.image).copy()
     unit = max(min(canvas.shape[:2]) / 480, 0.4)  # scale of the sizes below, which are pixels at 480 lines
     shown = [mark for mark in view.marks if np.isfinite(mark.box_xyxy).all()][::-1]  # the first, and largest, on top
@@ -32,8 +32,6 @@ def draw(view: View) -> Image:
         _draw_face(canvas, mark, unit)
     for mark in shown:
         _draw_label(canvas, mark, unit)
-    if view.caption:
-        _draw_caption(canvas, view.caption, unit)
     return canvas
 
 
@@ -78,14 +76,6 @@ def _draw_label(canvas: Image, mark: Mark, unit: float) -> None:
     for line in lines:
         y += pad + line.height
         line.write(canvas, (x + pad, y), INK)
-
-
-def _draw_caption(canvas: Image, caption: str, unit: float) -> None:
-    height, width = canvas.shape[:2]
-    pad = max(3, round(6 * unit))
-    line = _fitted(to_ascii(caption), 0.5 * unit, width - 2 * pad)
-    canvas[-(line.height + 2 * pad) :] //= 3
-    line.write(canvas, (pad, height - pad), PAPER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ import cv2
 import numpy as np
 
 from edge.errors import UsageError
-from edge.events.sink import SinkHealth
 from edge.events.view import View
 from edge.events.worker import Worker
 from edge.monitor.annotate import Image, draw
@@ -24,12 +23,12 @@ CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
 log = logging.getLogger(__name__)
 
 
-class VideoWriter:
+class VideoWriter(Worker[View]):
     """A viewer that writes an .mp4 or .avi file with a constant frame rate.
 
-    Without `fps` the rate is that of the first two frames. The video follows the times of the frames: a late frame is preceded
-    by copies of the last one, for a second at most, and a frame too many is left out. With `live`, frames that the disk has no
-    time for are dropped; without, the caller waits and every frame is written. The file gets its name when it is complete.
+    Without `fps` the rate is that of the first two frames. The video follows the times of the frames: gaps are filled, up to
+    a second, and a frame too many is left out. All frames get the size of the first. With `live`, frames that the disk has no
+    time for are dropped; without, the caller waits. The file gets its name when it is complete.
     """
 
     def __init__(self, path: str | Path, fps: float | None = None, *, live: bool = False) -> None:
@@ -47,13 +46,13 @@ class VideoWriter:
         self._start = 0.0
         self._first: View | None = None
         self._last: Image | None = None
-        self._worker = Worker(
+        super().__init__(
             self._write,
             name=f"the video {self.path.name}",
             capacity=CAPACITY,
             wait_if_full=not live,
             close_seconds=CLOSE_SECONDS,
-            finish=self._finish,
+            finish=self._end,
         )
 
     def __enter__(self) -> VideoWriter:
@@ -63,14 +62,7 @@ class VideoWriter:
         self.close()
 
     def show(self, view: View) -> None:
-        self._worker.handle(view)
-
-    def close(self) -> None:
-        """Finish the file and give it its name. Without a frame there is no file."""
-        self._worker.close()
-
-    def health(self) -> SinkHealth:
-        return self._worker.health()
+        self.handle(view)
 
     def _write(self, view: View) -> None:
         if self._fps:
@@ -83,7 +75,8 @@ class VideoWriter:
             self._write_at_rate(self._first)
             self._write_at_rate(view)
 
-    def _finish(self) -> None:
+    def _end(self) -> None:
+        """Complete the file and give it its name. Without a frame there is no file."""
         try:
             if not self._fps and self._first is not None:
                 self._fps = DEFAULT_FPS
@@ -100,7 +93,8 @@ class VideoWriter:
     def _write_at_rate(self, view: View) -> None:
         image = draw(view)
         writer = self._writer or self._open(image, view.frame.captured)
-        frame = _letterboxed(image, self._size)
+        width, height = self._size
+        frame = image if image.shape[:2] == (height, width) else np.asarray(cv2.resize(image, self._size), np.uint8)
         missing = round((view.frame.captured - self._start) * self._fps) + 1 - self.written
         second = max(1, round(self._fps))
         if missing > second:  # the camera was lost: the video's clock stands still for the rest
@@ -115,7 +109,7 @@ class VideoWriter:
 
     def _open(self, image: Image, captured: float) -> cv2.VideoWriter:
         height, width = image.shape[:2]
-        self._size, self._start = (width + width % 2, height + height % 2), captured  # codecs need even sizes
+        self._size, self._start = (width - width % 2, height - height % 2), captured  # codecs need even sizes
         code = cv2.VideoWriter.fourcc(*CODECS[self.path.suffix.lower()])
         writer = cv2.VideoWriter(str(self._part), code, self._fps, self._size)
         if not writer.isOpened():
@@ -132,18 +126,3 @@ def _temporary_file_beside(path: Path) -> Path:
         raise UsageError(f"{path} cannot be written ({error.strerror}).", "Choose an existing folder that you own.") from None
     os.close(handle)
     return Path(name)
-
-
-def _letterboxed(image: Image, size: tuple[int, int]) -> Image:
-    """Return `image` scaled to fit into size (width, height), centred on black."""
-    width, height = size
-    if image.shape[:2] == (height, width):
-        return image
-    scale = min(width / image.shape[1], height / image.shape[0])
-    if not (scale >= 1 and width - image.shape[1] < 2 and height - image.shape[0] < 2):  # an odd size is only padded
-        fitted = (max(1, min(width, round(image.shape[1] * scale))), max(1, min(height, round(image.shape[0] * scale))))
-        image = np.asarray(cv2.resize(image, fitted, interpolation=cv2.INTER_AREA), np.uint8)
-    canvas = np.zeros((height, width, 3), np.uint8)
-    top, left = (height - image.shape[0]) // 2, (width - image.shape[1]) // 2
-    canvas[top : top + image.shape[0], left : left + image.shape[1]] = image
-    return canvas

@@ -12,17 +12,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from edge.errors import ParameterError, UsageError
+from edge.errors import UsageError, require
 from edge.events.event import Event
-from edge.events.sink import SinkHealth
 from edge.events.worker import DeliveryError, Worker
 
 MAX_SECONDS = 600.0
 """Limit for a command's time: it also delays the end of the service."""
 
 
-class CommandSink:
-    """Runs a command for each grant, without a shell.
+class CommandSink(Worker[Event]):
+    """A sink that runs a command for each grant, without a shell.
 
     After `seconds` the command's process group gets SIGTERM, and half a second later SIGKILL. Processes that a command leaves
     in the background after a normal end are not touched. A grant that waited for more than `seconds` is not run: another
@@ -35,35 +34,29 @@ class CommandSink:
         self, command: str, seconds: float = 5.0, *, capacity: int = 8, clock: Callable[[], float] = time.monotonic
     ) -> None:
         check_seconds(seconds)
-        self._argv, self._seconds, self._clock = split_command(command), seconds, clock
+        self._argv, self._seconds = split_command(command), seconds
         self._deadline = math.inf
-        self._worker = Worker(
+        super().__init__(
             self._run_in_time,
             name=f"the command {self._argv[0]}",
+            accepts=lambda event: event.grants,
             capacity=capacity,
             close_seconds=seconds + 3 * self.GRACE_SECONDS,  # a command must not be cut off while it closes a door
+            clock=clock,
         )
-
-    def handle(self, event: Event) -> None:
-        if event.grants:
-            self._worker.handle((self._clock(), event))
 
     def close(self) -> None:
         """Let the running command and the waiting ones end, within the time of one command."""
         self._deadline = self._clock() + self._seconds
-        self._worker.close()
+        super().close()
 
-    def health(self) -> SinkHealth:
-        return self._worker.health()
-
-    def _run_in_time(self, queued: tuple[float, Event]) -> None:
-        since, event = queued
-        now = self._clock()
-        if now - since > self._seconds or now >= self._deadline:
+    def _run_in_time(self, event: Event) -> None:
+        left = self._deadline - self._clock()
+        if self.waited_seconds() > self._seconds or left <= 0:
             raise DeliveryError("a grant waited too long and was not run")
-        self._run(event.to_json() + "\n", min(self._seconds, self._deadline - now))
+        self._execute(event.to_json() + "\n", min(self._seconds, left))
 
-    def _run(self, line: str, seconds: float) -> None:
+    def _execute(self, line: str, seconds: float) -> None:
         try:
             # Its output goes to stderr (2), because stdout is ours. Its own session, so that signals reach its whole group.
             process = subprocess.Popen(self._argv, stdin=subprocess.PIPE, stdout=2, start_new_session=True)
@@ -86,8 +79,7 @@ class CommandSink:
 
 
 def check_seconds(seconds: float) -> None:
-    if not 0 < seconds <= MAX_SECONDS:
-        raise ParameterError(f"on_grant_seconds must be more than 0 and at most {MAX_SECONDS:g}, not {seconds:g}")
+    require(0 < seconds <= MAX_SECONDS, f"on_grant_seconds must be more than 0 and at most {MAX_SECONDS:g}, not {seconds:g}")
 
 
 def split_command(command: str) -> list[str]:

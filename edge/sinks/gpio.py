@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from edge.errors import ParameterError, SinkError
+from edge.errors import SinkError, require
 from edge.events.event import Event
-from edge.events.sink import SinkHealth
 from edge.events.worker import DeliveryError, Worker
 
 
@@ -26,10 +25,8 @@ class GpioSettings:
     """Whether the relay is on when the pin is high. Many relay boards need false."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.pin <= 63:
-            raise ParameterError(f"pin must be a BCM number from 0 to 63, not {self.pin}")
-        if not 0.05 <= self.seconds <= 60:
-            raise ParameterError(f"seconds must be between 0.05 and 60, not {self.seconds:g}")
+        require(0 <= self.pin <= 63, f"pin must be a BCM number from 0 to 63, not {self.pin}")
+        require(0.05 <= self.seconds <= 60, f"seconds must be between 0.05 and 60, not {self.seconds:g}")
 
 
 class OutputDevice(Protocol):
@@ -56,33 +53,29 @@ def open_sink(settings: GpioSettings) -> Relay:
     return Relay(device, settings.seconds)
 
 
-class Relay:
-    """A relay that is on for `seconds` after each grant. A pin that hangs delays no frame."""
+class Relay(Worker[Event]):
+    """A sink that switches a relay on for `seconds` after each grant. A pin that hangs delays no frame."""
 
     def __init__(
         self, device: OutputDevice, seconds: float, *, capacity: int = 8, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._device, self._seconds, self._clock = device, seconds, clock
+        self._device, self._seconds = device, seconds
         self._is_on, self._until = False, -math.inf
-        self._worker = Worker(
-            self._switch_on, name="the relay", capacity=capacity, idle=self._switch_off_in_time, finish=self._end
+        super().__init__(
+            self._switch_on,
+            name="the relay",
+            accepts=lambda event: event.grants,
+            capacity=capacity,
+            idle=self._switch_off_in_time,
+            finish=self._end,
+            clock=clock,
         )
 
-    def handle(self, event: Event) -> None:
-        if event.grants:
-            self._worker.handle(self._clock())
-
-    def close(self) -> None:
-        """Switch the relay off and release the pin."""
-        self._worker.close()
-
-    def health(self) -> SinkHealth:
-        return self._worker.health()
-
-    def _switch_on(self, granted: float) -> None:
-        if granted + self._seconds <= self._clock():
+    def _switch_on(self, _: Event) -> None:
+        left = self._seconds - self.waited_seconds()
+        if left <= 0:
             raise DeliveryError("a grant waited too long: another person may stand at the door")
-        self._until = granted + self._seconds
+        self._until = self._clock() + left
         self._is_on = True  # before the call: a relay that failed halfway is switched off too
         self._device.on()
 

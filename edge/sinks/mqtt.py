@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge.credentials import read_secret
-from edge.errors import ParameterError, SinkError
+from edge.credentials import read_secret, tls_context
+from edge.errors import SinkError, require
 from edge.events.event import Event
 from edge.sinks.message import EXPIRED, message
 from edge.sinks.retry import PermanentError, RetrySink, TemporaryError
@@ -69,24 +69,17 @@ class MqttSettings:
     """Events kept while the broker is offline."""
 
     def __post_init__(self) -> None:
-        if not self.host or not 1 <= self.port <= 65535:
-            raise ParameterError(f"host and port must name a broker, not {self.host!r} and {self.port}")
-        if self.terminal is not None and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.terminal):
-            raise ParameterError(f"terminal must be up to 64 letters, digits, - and _, not {self.terminal!r}")
-        if self.discovery is not None and re.search(r"[+#\0]", self.discovery):
-            raise ParameterError(f"discovery must be a topic without + and #, not {self.discovery!r}")
-        if self.password_file is not None and self.password_env is not None:
-            raise ParameterError("password_file and password_env cannot both be set")
-        if self.user is None and (self.password_file is not None or self.password_env is not None):
-            raise ParameterError("a password needs a user")
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ParameterError("cert_file and key_file must be set together")
-        if not self.tls and (self.ca_file is not None or self.cert_file is not None):
-            raise ParameterError("ca_file and cert_file need tls = true")
-        if not 0 < self.grant_seconds <= 60:
-            raise ParameterError(f"grant_seconds must be more than 0 and at most 60, not {self.grant_seconds:g}")
-        if not 1 <= self.waiting <= 100_000:
-            raise ParameterError(f"waiting must be between 1 and 100000, not {self.waiting}")
+        has_password = self.password_file is not None or self.password_env is not None
+        has_name = self.terminal is None or re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.terminal) is not None
+        require(self.host != "" and 1 <= self.port <= 65535, f"host and port are invalid: {self.host!r}, {self.port}")
+        require(has_name, f"terminal must be up to 64 letters, digits, - and _, not {self.terminal!r}")
+        require(not re.search(r"[+#\0]", self.discovery or ""), f"discovery must not contain + or #: {self.discovery!r}")
+        require(self.password_file is None or self.password_env is None, "password_file and password_env cannot both be set")
+        require(self.user is not None or not has_password, "a password needs a user")
+        require((self.cert_file is None) == (self.key_file is None), "cert_file and key_file must be set together")
+        require(self.tls or self.ca_file is self.cert_file is None, "ca_file and cert_file need tls = true")
+        require(0 < self.grant_seconds <= 60, f"grant_seconds must be more than 0 and at most 60, not {self.grant_seconds:g}")
+        require(1 <= self.waiting <= 100_000, f"waiting must be between 1 and 100000, not {self.waiting}")
 
     @property
     def topic(self) -> str:
@@ -252,16 +245,8 @@ def _problem(code: ReasonCode) -> str:
 def credentials(settings: MqttSettings) -> tuple[str | None, ssl.SSLContext | None]:
     """Read the password and the certificates that the settings name."""
     password = read_secret("MQTT password", settings.password_file, settings.password_env)
-    if not settings.tls:
-        return password, None
-    try:
-        context = ssl.create_default_context(cafile=settings.ca_file)
-        if settings.cert_file is not None:
-            context.load_cert_chain(settings.cert_file, settings.key_file)
-    except OSError as error:
-        why = error.strerror or "not in PEM form"
-        raise SinkError(f"The certificates for MQTT cannot be used ({why}).", "Check ca_file, cert_file, key_file.") from None
-    return password, context
+    tls = tls_context("MQTT", settings.ca_file, settings.cert_file, settings.key_file) if settings.tls else None
+    return password, tls
 
 
 def discovery(settings: MqttSettings) -> dict[str, dict[str, Any]]:

@@ -7,11 +7,9 @@ import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 from edge.events.event import Event
-from edge.events.sink import SinkHealth
 from edge.events.worker import CLOSE_SECONDS, DeliveryError, Worker
 
 FIRST_PAUSE_SECONDS = 0.5
@@ -42,8 +40,8 @@ class Receiver(Protocol):
         """End the connection. Called once."""
 
 
-class RetrySink:
-    """Offers each event to `receiver` until it is acknowledged, rejected, or `keep_seconds` old.
+class RetrySink(Worker[Event]):
+    """A sink that offers each event to `receiver` until it is acknowledged, rejected, or `keep_seconds` old.
 
     The pause between two attempts doubles up to `pause_seconds`, less a random part so that terminals do not retry at the same
     time. A new event ends a pause.
@@ -61,36 +59,23 @@ class RetrySink:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.receiver = receiver
-        self._keep_seconds, self._pause_seconds, self._clock, self._jitter = keep_seconds, pause_seconds, clock, jitter
-        self._retried = self._failures = 0  # in all; since the last success
-        self._worker = Worker(
+        self._keep_seconds, self._pause_seconds, self._jitter = keep_seconds, pause_seconds, jitter
+        self._failures = 0  # since the last success
+        super().__init__(
             self._send,
             name=receiver.name,
             capacity=capacity,
             close_seconds=close_seconds,
-            idle=self._maintain,
+            idle=lambda: self._attempt(receiver.maintain),
             finish=receiver.disconnect,
+            clock=clock,
         )
 
-    def handle(self, event: Event) -> None:
-        self._worker.handle((self._clock(), event))
-
-    def close(self) -> None:
-        """Deliver the events that the receiver takes now. The others are dropped."""
-        self._worker.close()
-
-    def health(self) -> SinkHealth:
-        return replace(self._worker.health(), retried=self._retried)
-
-    def _send(self, queued: tuple[float, Event]) -> float | None:
-        since, event = queued
-        age_seconds = self._clock() - since
-        if age_seconds > self._keep_seconds:
+    def _send(self, event: Event) -> float | None:
+        waited = self.waited_seconds()
+        if waited > self._keep_seconds:
             raise PermanentError("an event was not taken in time")
-        return self._attempt(lambda: self.receiver.send(event, age_seconds))
-
-    def _maintain(self) -> float | None:
-        return self._attempt(self.receiver.maintain)
+        return self._attempt(lambda: self.receiver.send(event, waited))
 
     def _attempt(self, action: Callable[[], float | None]) -> float | None:
         """Return the pause before the next attempt, or the action's own result."""
@@ -100,7 +85,6 @@ class RetrySink:
         except TemporaryError as problem:
             log.warning("%s: %s; will retry", self.receiver.name, problem)
             self._failures = failures + 1
-            self._retried += 1
             return self._pause()
 
     def _pause(self) -> float:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from edge.credentials import read_secret
-from edge.errors import ParameterError, SinkError
+from edge.credentials import read_secret, tls_context
+from edge.errors import SinkError, require
 from edge.events.event import Event
 from edge.sinks.message import message
 from edge.sinks.retry import PermanentError, RetrySink, TemporaryError
@@ -54,16 +54,16 @@ class WebhookSettings:
 
     def __post_init__(self) -> None:
         parts = _parts(self.url)
-        if parts.scheme == "http" and not self.allow_http and not _is_loopback(parts.hostname or ""):
-            raise ParameterError("url must begin with https://, or allow_http must be true")
-        if (self.secret_file is None) == (self.secret_env is None):
-            raise ParameterError("one of secret_file and secret_env must be set")
-        if not 0 < self.timeout_seconds <= 60 or not 0 < self.grant_seconds <= 60:
-            raise ParameterError("timeout_seconds and grant_seconds must be more than 0 and at most 60")
-        if not 0 < self.keep_seconds <= 7 * 86400:
-            raise ParameterError(f"keep_seconds must be more than 0 and at most a week, not {self.keep_seconds:g}")
-        if not 1 <= self.waiting <= 100_000:
-            raise ParameterError(f"waiting must be between 1 and 100000, not {self.waiting}")
+        is_private = parts.scheme == "https" or self.allow_http or _is_loopback(parts.hostname or "")
+        require(is_private, "url must begin with https://, or allow_http must be true")
+        require((self.secret_file is None) != (self.secret_env is None), "one of secret_file and secret_env must be set")
+        in_range = 0 < self.timeout_seconds <= 60 and 0 < self.grant_seconds <= 60
+        require(in_range, "timeout_seconds and grant_seconds must be more than 0 and at most 60")
+        require(
+            0 < self.keep_seconds <= 7 * 86400,
+            "keep_seconds must be more than 0 and at most a week",
+        )
+        require(1 <= self.waiting <= 100_000, f"waiting must be between 1 and 100000, not {self.waiting}")
 
 
 def open_sink(settings: WebhookSettings) -> RetrySink:
@@ -126,10 +126,8 @@ def _parts(url: str) -> SplitResult:
         valid = valid and url.isascii() and url.isprintable() and " " not in url
     except ValueError:
         valid = False
-    if not valid:
-        raise ParameterError("url must be an address such as https://example.org/door")
-    if parts.username is not None or parts.password is not None:
-        raise ParameterError("url must not contain a user or password: the signature authenticates the sender")
+    require(valid, "url must be an address such as https://example.org/door")
+    require(parts.username is parts.password is None, "url must not contain a user or password: the signature is enough")
     return parts
 
 
@@ -145,10 +143,5 @@ def credentials(settings: WebhookSettings) -> tuple[bytes, ssl.SSLContext | None
     secret = read_secret("webhook's secret", settings.secret_file, settings.secret_env) or ""
     if len(secret) < 16:
         raise SinkError("The webhook's secret is shorter than 16 characters.", "Create one: openssl rand -hex 32")
-    if _parts(settings.url).scheme != "https":
-        return secret.encode(), None
-    try:
-        return secret.encode(), ssl.create_default_context(cafile=settings.ca_file)
-    except OSError as error:
-        why = error.strerror or "not in PEM form"
-        raise SinkError(f"The webhook's certificates cannot be used ({why}).", "Check ca_file.") from None
+    is_https = _parts(settings.url).scheme == "https"
+    return secret.encode(), tls_context("the webhook", settings.ca_file) if is_https else None

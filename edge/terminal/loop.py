@@ -211,34 +211,22 @@ class Terminal:
     def _deliver_decision(self, decision: Decision, when: datetime) -> Event:
         now = self.camera.now()
         if decision.outcome == "granted" and now - decision.captured > self._rules.max_age_seconds:
-            decision = replace(
-                decision, outcome="denied", reason=reasons.STALE_FRAME
-            )  # a sink was slow
+            decision = replace(decision, outcome="denied", reason=reasons.STALE_FRAME)  # a sink was slow
         granted = decision.outcome == "granted"
         self.counters[Count.GRANTED if granted else Count.DENIED] += 1
         if self._liveness.challenge and (granted or decision.reason.startswith(reasons.CHALLENGE_FAILED)):
             self.counters[Count.CHALLENGES_MET if granted else Count.CHALLENGES_NOT_MET] += 1
-        event = decision_event(decision, now=now, utc=when, camera=self.camera.name, kit_sha256=self.recognizer.kit.sha256)
-        return self._deliver(event)
+        return self._deliver(decision_event(decision, now=now, utc=when))
 
     def _notify(self, kind: str, *, outcome: str | None = None, reason: str | None = None, visit: int | None = None) -> None:
         def send() -> Event:
-            return self._deliver(
-                notice(
-                    kind,
-                    now=self.camera.now(),
-                    utc=self._clock(),
-                    outcome=outcome,
-                    reason=reason,
-                    visit=visit,
-                    camera=self.camera.name,
-                    kit_sha256=self.recognizer.kit.sha256,
-                )
-            )
+            now = self.camera.now()
+            return self._deliver(notice(kind, now=now, utc=self._clock(), outcome=outcome, reason=reason, visit=visit))
 
         self._guarded(f"the event {kind} was not delivered", send)
 
     def _deliver(self, event: Event) -> Event:
+        event = replace(event, camera=self.camera.name, kit=self.recognizer.kit.id)
         self.counters[Count.UNDELIVERED] += deliver(self._sinks, event)
         return event
 

@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 
 from edge import errors, paths
 from edge import settings as configuration
@@ -28,7 +30,6 @@ from edge.text import printable
 USER = "edge"
 GROUPS = ("video", "render", "gpio")
 """The user joins those that exist on the device: cameras, the Raspberry Pi's camera stack, its pins."""
-DEVICES = ("char-video4linux", "char-media", "char-dma_heap", "char-vchiq", "char-vcsm-cma", "char-gpiochip")
 
 
 class SystemdNotifier:
@@ -89,8 +90,6 @@ class Unit:
     """Groups of the service. Each must exist, or the service does not start."""
     watchdog_seconds: float = 30.0
     """The service is restarted if no frame is processed for so long. At least 10, so that a lost camera can come back."""
-    memory_mb: int = 512
-    """Memory limit."""
     is_offline: bool = False
     """Whether it needs no network except this machine."""
     stop_seconds: float = 10.0
@@ -107,79 +106,22 @@ class Unit:
             raise ServiceError(f"The user {self.user!r} is not allowed.", "Name one without other rights: --user edge.")
 
     def text(self) -> str:
-        final_codes = " ".join(str(code) for code in sorted(_final_codes()))
-        lines = f"""\
-            # Written by `edge install-service`. Make your own changes with `systemctl edit lclrr-edge`.
-            [Unit]
-            Description=Face recognition at the door
-            Wants=time-sync.target
-            After=time-sync.target
-            StartLimitIntervalSec=0
-
-            [Service]
-            Type=notify
-            NotifyAccess=main
-            ExecStart={" ".join(map(quoted, self.command))}
-            WatchdogSec={self.watchdog_seconds:g}
-            WatchdogSignal=SIGTERM
-            TimeoutStartSec=90
-            TimeoutStopSec={self.stop_seconds:g}
-            KillMode=mixed
-            Restart=always
-            RestartSec=2
-            # Errors that only a person can fix: options, settings, kit, door list.
-            RestartPreventExitStatus={final_codes}
-
-            User={self.user}
-            SupplementaryGroups={" ".join(self.groups)}
-            StateDirectory={paths.STATE_FOLDER.name}
-            StateDirectoryMode=0700
-            UMask=0077
-            Environment=PYTHONUNBUFFERED=1 HOME={paths.STATE_FOLDER}
-            WorkingDirectory={paths.STATE_FOLDER}
-
-            MemoryMax={self.memory_mb}M
-            TasksMax=256
-            OOMScoreAdjust=-500
-
-            NoNewPrivileges=yes
-            CapabilityBoundingSet=
-            AmbientCapabilities=
-            ProtectSystem=strict
-            ProtectHome={"read-only" if self.reads_homes else "yes"}
-            PrivateTmp=yes
-            ProtectProc=invisible
-            ProtectClock=yes
-            ProtectHostname=yes
-            ProtectKernelTunables=yes
-            ProtectKernelModules=yes
-            ProtectKernelLogs=yes
-            ProtectControlGroups=yes
-            RestrictNamespaces=yes
-            RestrictRealtime=yes
-            RestrictSUIDSGID=yes
-            RemoveIPC=yes
-            LockPersonality=yes
-            KeyringMode=private
-            SystemCallArchitectures=native
-            SystemCallFilter=@system-service
-            SystemCallErrorNumber=EPERM
-            RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
-            DevicePolicy=closed
-            {{devices}}
-            {{folders}}
-            {{network}}
-
-            [Install]
-            WantedBy=multi-user.target
-            """
-        devices = [f"DeviceAllow={device} rw" for device in DEVICES]
-        network = ["IPAddressDeny=any", "IPAddressAllow=localhost"] if self.is_offline else []
         # "-": a missing folder leads to our error message, not systemd's. There are no variables here, so $ is not doubled.
         folders = [f"ReadWritePaths={quoted('-' + folder).replace('$$', '$')}" for folder in self.writes]
-        lists = {"{devices}": devices, "{folders}": folders, "{network}": network}
-        stripped = (line.strip() for line in lines.splitlines())
-        return "\n".join(part for line in stripped for part in lists.get(line, [line])) + "\n"
+        network = ["IPAddressDeny=any", "IPAddressAllow=localhost"] if self.is_offline else []
+        template = files("edge.terminal").joinpath("lclrr-edge.service").read_text(encoding="utf-8")
+        return Template(template).substitute(
+            command=" ".join(map(quoted, self.command)),
+            watchdog_seconds=f"{self.watchdog_seconds:g}",
+            stop_seconds=f"{self.stop_seconds:g}",
+            final_codes=" ".join(map(str, sorted(_final_codes()))),
+            user=self.user,
+            groups=" ".join(self.groups),
+            state_name=paths.STATE_FOLDER.name,
+            state_folder=paths.STATE_FOLDER,
+            protect_home="read-only" if self.reads_homes else "yes",
+            more="\n".join([*folders, *network]),
+        )
 
 
 def _final_codes() -> set[int]:

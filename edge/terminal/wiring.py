@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 from edge import paths
@@ -48,16 +49,17 @@ def open_terminal(
     A part that cannot work is an error now. `annotate` is a video file to write.
     """
     door_list = None if settings.door.list is None else read_door_list(settings.door.list)
+    public_key = None if settings.kit.public_key is None else read_bytes(settings.kit.public_key)
     systemd = SystemdNotifier()
     with ExitStack() as stack:
         metrics = None if settings.metrics.address is None else stack.enter_context(Metrics(settings.metrics.address))
         stage = untimed if metrics is None else metrics.stage
         watch = None
-        loader = _KitLoader(settings, door_list, stage, say)
+        load = partial(_load, settings=settings, door_list=door_list, stage=stage, say=say)
         if (store_folder := paths.find_kit_store(settings.kit.store)) is None:
-            recognizer = loader(kits.read(kit, loader.public_key))
+            recognizer = load(kits.read(kit, public_key))
         else:
-            store = Store(store_folder, kit, loader, public_key=loader.public_key, series=settings.kit.series)
+            store = Store(store_folder, kit, load, public_key=public_key, series=settings.kit.series)
             watch = stack.enter_context(KitWatch(store, seconds=settings.kit.watch_seconds))
             recognizer = watch.recognizer
         camera = stack.enter_context(
@@ -104,31 +106,22 @@ def open_terminal(
         yield terminal
 
 
-class _KitLoader:
-    """Makes a recognizer from a kit. A kit that fails its self-test or finds no faces is rejected before the camera opens."""
-
-    def __init__(self, settings: Settings, door_list: DoorList | None, stage: StageTimer, say: Callable[[str], None]) -> None:
-        self._settings, self._door_list, self._stage, self._say = settings, door_list, stage, say
-        self.public_key = None if settings.kit.public_key is None else read_bytes(settings.kit.public_key)
-
-    def __call__(self, kit: Kit) -> ProbationRecognizer:
-        chosen = self._settings.kit
-        if self._settings.liveness.challenge and kit.detector is None:
-            raise KitError(
-                "The kit has no face detector, and a challenge needs its landmarks.", "Build the kit with --detector yunet."
-            )
-        recognizer = selftest.check_with_detector(
-            ProbationRecognizer(
-                kit,
-                threads=chosen.threads,
-                min_face=chosen.min_face,
-                limits=self._settings.quality,
-                stage=self._stage,
-            )
+def _load(
+    kit: Kit, settings: Settings, door_list: DoorList | None, stage: StageTimer, say: Callable[[str], None]
+) -> ProbationRecognizer:
+    """Make a recognizer. A kit that fails its self-test or finds no faces is rejected before the camera opens."""
+    if settings.liveness.challenge and kit.detector is None:
+        raise KitError(
+            "The kit has no face detector, and a challenge needs its landmarks.", "Build the kit with --detector yunet."
         )
-        for warning in kit_warnings(recognizer, self._door_list):
-            self._say(f"warning: {warning}")
-        return recognizer
+    recognizer = selftest.check_with_detector(
+        ProbationRecognizer(
+            kit, threads=settings.kit.threads, min_face=settings.kit.min_face, limits=settings.quality, stage=stage
+        )
+    )
+    for warning in kit_warnings(recognizer, door_list):
+        say(f"warning: {warning}")
+    return recognizer
 
 
 def open_sinks(settings: Settings) -> dict[str, Sink]:
@@ -177,11 +170,9 @@ def close_all(sinks: Mapping[str, Sink]) -> None:
         except Exception:
             log.exception("the sink %s was not closed cleanly", name)
 
-    threads = [threading.Thread(target=close, args=item, name="closing", daemon=True) for item in sinks.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(max(1, len(sinks))) as pool:
+        for name, sink in sinks.items():
+            pool.submit(close, name, sink)
 
 
 def kit_warnings(recognizer: Recognizer, door_list: DoorList | None) -> Iterable[str]:

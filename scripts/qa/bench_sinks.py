@@ -58,7 +58,7 @@ def grant() -> Event:
         captured=1.3,
         visit=1,
     )
-    return decision_event(decision, now=1.4, utc=datetime.now(UTC), camera="front", kit_sha256="0" * 64)
+    return decision_event(decision, now=1.4, utc=datetime.now(UTC), camera="front", kit="0" * 12)
 
 
 def called(sink: Sink) -> dict[str, Any]:

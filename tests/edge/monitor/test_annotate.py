@@ -18,8 +18,8 @@ def blank(width: int = 160, height: int = 120, level: int = GREY) -> Image:
     return np.full((height, width, 3), level, np.uint8)
 
 
-def drawn(image: Image, *marks: Mark, caption: str = "") -> Image:
-    return draw(View(frame=Frame(image=image, captured=0.0, number=1), marks=marks, caption=caption))
+def drawn(image: Image, *marks: Mark) -> Image:
+    return draw(View(frame=Frame(image=image, captured=0.0, number=1), marks=marks))
 
 
 @pytest.mark.parametrize("size", [(160, 120), (1920, 1080), (480, 640)])
@@ -38,12 +38,9 @@ def test_mark_has_the_colour_of_its_state_and_the_frame_is_unchanged(size: tuple
     assert (result[int(height * 0.95) :] == GREY).all(), "no change far from the mark"
 
 
-def test_landmarks_and_caption_are_drawn() -> None:
+def test_landmarks_are_drawn() -> None:
     points = np.array([[80.0, 60.0]], np.float32)
-    result = drawn(blank(), Mark(box_xyxy=(40, 30, 120, 90), landmarks=points), caption="front door")
-    assert (result[60, 80] == 255).all()
-    assert result[-1, -1].max() < GREY, "the caption's band"
-    assert (result[-14:].max(-1) > 200).any(), "the caption"
+    assert (drawn(blank(), Mark(box_xyxy=(40, 30, 120, 90), landmarks=points))[60, 80] == 255).all()
 
 
 def test_long_name_is_cut_and_stays_inside_the_frame() -> None:
@@ -63,7 +60,6 @@ numbers = st.floats(width=32) | st.floats(-50, 250, width=32)
     landmarks=st.none() | st.lists(st.tuples(numbers, numbers), max_size=5).map(lambda rows: np.array(rows, np.float32)),
     text=st.text(max_size=40),
     detail=st.text(max_size=40),
-    caption=st.text(max_size=40),
     size=st.tuples(st.integers(1, 200), st.integers(1, 200)),
 )
 def test_drawing_accepts_any_mark(
@@ -71,12 +67,11 @@ def test_drawing_accepts_any_mark(
     landmarks: np.ndarray | None,
     text: str,
     detail: str,
-    caption: str,
     size: tuple[int, int],
 ) -> None:
     image = blank(*size)
     mark = Mark(box_xyxy=box, landmarks=landmarks, text=text, detail=detail, state="?")
-    result = drawn(image, mark, caption=caption)
+    result = drawn(image, mark)
     assert result.shape == image.shape
 
 

@@ -7,6 +7,7 @@ import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -86,20 +87,32 @@ def test_another_grant_extends_the_time() -> None:
     now[0] = 61.0  # after the end of the first grant
     relay.handle(make_event())
     assert device.next() == "on"  # not off before
+    assert relay._switch_off_in_time() == 60.0
     now[0] = 122.0
-    relay._worker.handle(-1e9)  # a grant that is too old wakes the worker up
+    assert relay._switch_off_in_time() is None
     assert device.next() == "off"
     relay.close()
 
 
 def test_grant_that_waited_too_long_opens_nothing() -> None:
-    now = [100.0]
-    device = Scripted()
+    now, entered, opened = [100.0], threading.Event(), threading.Event()
+
+    class Slow(Scripted):
+        def on(self) -> None:
+            self.moves.put("on")
+            entered.set()
+            opened.wait(30)
+
+    device = Slow()
     relay = Relay(device, 3, clock=lambda: now[0])
-    relay._worker.handle(96.9)
+    relay.handle(make_event())
+    assert entered.wait(30)
+    relay.handle(make_event())  # waits behind the first
+    now[0] = 103.1
+    opened.set()
     until(lambda: relay.health().failed == 1)
     relay.close()
-    assert device.next() == "off"
+    assert [device.next(), device.next()] == ["on", "off"]
 
 
 def test_close_switches_off_at_once() -> None:
@@ -138,7 +151,7 @@ def test_hanging_pin_never_blocks_handle(monkeypatch: pytest.MonkeyPatch) -> Non
     for _ in range(10):
         relay.handle(make_event())  # would block here
     assert relay.health().dropped == 3
-    monkeypatch.setattr(relay._worker, "_close_seconds", 0.01)
+    monkeypatch.setattr(relay, "_close_seconds", 0.01)
     relay.close()
     for _ in range(20):
         hang.put(None)

@@ -84,10 +84,10 @@ def test_pauses_double_to_a_limit_and_start_again_after_a_success() -> None:
     sink = retrying(receiver, pause_seconds=3.0, jitter=lambda: 0.5)
     sink.close()
     receiver.problems = [TemporaryError("away")] * 4
-    pauses = [sink._send((0.0, make_event())) for _ in range(5)]
+    pauses = [sink._send(make_event()) for _ in range(5)]
     assert pauses == [0.375, 0.75, 1.5, 2.25, None]  # three quarters of 0.5, 1, 2, 3
     receiver.problems = [TemporaryError("away")]
-    assert sink._send((0.0, make_event())) == 0.375
+    assert sink._send(make_event()) == 0.375
 
 
 @pytest.mark.parametrize("offline", [True, False])
