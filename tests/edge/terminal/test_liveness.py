@@ -28,6 +28,8 @@ from tests.fixtures import orl_door
 from tests.fixtures.orl_door import GUEST
 from tests.fixtures.portraits import find_orl, yunet
 
+pytestmark = pytest.mark.slow  # trains a kit
+
 WHEN = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 ASKED = LivenessSettings(challenge=True)
 

@@ -38,6 +38,8 @@ from tests.fixtures.orl_door import FPS, GUEST, OTHER, STRANGER, empty_room, fra
 from tests.fixtures.terminals import run_to_end
 from tests.fixtures.waiting import until
 
+pytestmark = pytest.mark.slow  # trains a kit
+
 DEADLINE = 60.0
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 EVERYONE = DoorList.parse(b'[[allow]]\npeople = "everyone"')

@@ -67,15 +67,17 @@ class Listener:
         return {"NOTIFY_SOCKET": self.address} | more
 
 
-@pytest.fixture(params=["a path", "an abstract name"])
-def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Listener:
-    return Listener(str(tmp_path / "notify") if request.param == "a path" else f"@edge-{secrets.token_hex(8)}")
+@pytest.fixture
+def listener(tmp_path: Path) -> Listener:
+    return Listener(str(tmp_path / "notify"))
 
 
 # Messages to systemd
 
 
-def test_ready_watchdog_and_stopping_are_sent(listener: Listener) -> None:
+@pytest.mark.parametrize("abstract", [False, True])
+def test_ready_watchdog_and_stopping_are_sent(tmp_path: Path, abstract: bool) -> None:
+    listener = Listener(f"@edge-{secrets.token_hex(8)}" if abstract else str(tmp_path / "notify"))
     systemd = SystemdNotifier(
         listener.environment(WATCHDOG_USEC="400000", WATCHDOG_PID=str(os.getpid())), clock=iter(range(99)).__next__
     )
