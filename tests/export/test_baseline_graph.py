@@ -153,3 +153,8 @@ def test_llc_has_no_device_form(tmp_path: Path) -> None:
     done = CliRunner().invoke(export_app, ["build", str(tmp_path / "llc.npz"), "-o", str(tmp_path / "x.kit")])
     assert isinstance(done.exception, ModelError)
     assert "LLC has no device form" in str(done.exception)
+    # A kit of LLC that version 0.1 built still runs, but cannot be compared with the trainer.
+    kit = kits.parse(doors.with_manifest(doors.kit(), coding=header["coding"]))
+    assert Recognizer(kit).recognize_crops(doors.held_out()[0][:1])
+    with pytest.raises(ModelError, match="LLC has no device form"):
+        verify_kit(kit)
