@@ -76,7 +76,7 @@ class Verified:
     pictures: int
     """Number of sealed pictures."""
     head: str | None
-    """Head of the last entry, to be kept elsewhere. None if the log is empty."""
+    """Head of the last entry. Keep it elsewhere. None if the log is empty."""
 
 
 def entry_hash(previous: str, seq: int, text: str) -> str:

@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edge.decision.reasons import (
-    ANOTHER_PERSON,
-    FACE_LOST,
-    LOOKS_LIKE_PICTURE,
-    MOVING_EDGES,
-    NOT_ALONE,
-    SCREEN_PATTERN,
-    TIMEOUT,
-    WRONG_MOVEMENT,
-)
+from edge.decision import reasons
 from edge.decision.visit import Sighting
 from edge.errors import ParameterError
 
@@ -112,13 +103,13 @@ class Challenge:
     def after(self, sighting: Sighting, settings: LivenessSettings) -> Challenge:
         """Return the challenge after one more frame."""
         if sighting.label not in (None, self.label):
-            return replace(self, failure=ANOTHER_PERSON)
+            return replace(self, failure=reasons.ANOTHER_PERSON)
         if self.prompt is not None and not sighting.is_alone:
-            return replace(self, failure=NOT_ALONE)
+            return replace(self, failure=reasons.NOT_ALONE)
         if not 0 < sighting.captured - self.last_seen <= GAP_SECONDS:
-            return replace(self, failure=FACE_LOST)
+            return replace(self, failure=reasons.FACE_LOST)
         if sighting.captured - self.since > settings.challenge_seconds:
-            return replace(self, failure=TIMEOUT)
+            return replace(self, failure=reasons.TIMEOUT)
         after = replace(self, last_seen=sighting.captured)
         if self.prompt is None or self.rest is None or sighting.relief is None or self.done == settings.turns:
             return after
@@ -135,7 +126,7 @@ class Challenge:
             return replace(after, held=0)
         held = max(self.held, 0) + 1 if is_as_asked else min(self.held, 0) - 1
         if held <= -HELD_FRAMES:
-            return replace(self, failure=WRONG_MOVEMENT)
+            return replace(self, failure=reasons.WRONG_MOVEMENT)
         return replace(after, held=held, is_out=held >= HELD_FRAMES)
 
 
@@ -144,10 +135,10 @@ def picture_reason(surfaces: Sequence[Surface]) -> str | None:
     if not surfaces:
         return None
     if float(np.median([surface.ripple for surface in surfaces])) >= MIN_RIPPLE:
-        return f"{LOOKS_LIKE_PICTURE}: {SCREEN_PATTERN}"
+        return f"{reasons.LOOKS_LIKE_PICTURE}: {reasons.SCREEN_PATTERN}"
     sides = np.array([surface.sides for surface in surfaces])
     steps = np.abs(np.diff(sides, axis=0)) / np.median([surface.width for surface in surfaces])
     framed = np.isfinite(steps).sum(axis=1) >= MIN_SIDES  # the sides of a window or a door frame do not move
     if framed.any() and framed.mean() >= 0.5 and float(np.nanmedian(steps[framed])) >= MIN_SIDE_MOVE:
-        return f"{LOOKS_LIKE_PICTURE}: {MOVING_EDGES}"
+        return f"{reasons.LOOKS_LIKE_PICTURE}: {reasons.MOVING_EDGES}"
     return None

@@ -39,13 +39,11 @@ class Decision:
     label: str | None
     """The recognised person, granted or denied."""
     confidence: float
-    """Confidence of the summed scores of the visit."""
+    margin: float
+    """Confidence and margin are those of the summed scores of the visit."""
     threshold: float
     """The confidence that a grant needs."""
-    margin: float
-    """Margin of the summed scores of the visit."""
     frames: int
-    """Number of frames with the visitor."""
     first_seen: float
     captured: float
     """When the deciding frame, or the last frame of the visit, was taken."""

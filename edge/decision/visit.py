@@ -98,9 +98,8 @@ class Visit:
     frames: int = 0
     """Number of sightings, usable or not."""
     usable: int = 0
-    """Number of usable sightings."""
     usable_since: float = math.inf
-    """Time of the first usable sighting."""
+    """Number of usable sightings, and the time of the first one."""
     recent: tuple[Sighting, ...] = ()
     """The last `window` usable sightings."""
     evidence: tuple[float, ...] = ()

@@ -56,16 +56,14 @@ class Kit:
 
     manifest: Manifest
     recognizer: bytes
-    """ONNX."""
     detector: bytes | None
-    """ONNX."""
+    """Both are ONNX files."""
     licenses: Mapping[str, str]
     signature: str
     """none, unchecked (no key was given) or valid."""
     sha256: str
-    """Of the whole file."""
     length: int
-    """Of the whole file, in bytes."""
+    """Both are of the whole file."""
 
     @property
     def id(self) -> str:

@@ -177,15 +177,17 @@ class Store(Generic[R]):
             with suppress(KitError), self._locked():  # a full disk must not prevent the start
                 self._save(replace(self.record(), starts=record.starts + 1))
         record = self.record()
+        digest = ""
         try:
-            recognizer = self.activate(read_kit_bytes(self.dropped))
+            data = read_kit_bytes(self.dropped)
+            digest = hashlib.sha256(data).hexdigest()
+            recognizer = self.activate(data)
             if recognizer.kit.sha256 != record.current:
                 changes.append(KitChange(outcome="installed", reason=summary(recognizer.kit)))
             return recognizer, changes
         except Exception as error:  # no error of the dropped kit may prevent a start with the active one
             if not record.current:
                 raise
-            digest = self._dropped_digest()
             if digest not in record.rolled_back:
                 changes.append(KitChange(outcome="rejected", reason=with_id(digest, rejection_reason(error))))
         try:
@@ -285,12 +287,6 @@ class Store(Generic[R]):
             return {**kit_facts(self.check(data, record).kit), "active": digest == record.current}
         except EdgeError as error:
             return {"sha256": digest, "active": False, "rejected": error.message}
-
-    def _dropped_digest(self) -> str:
-        try:
-            return hashlib.sha256(read_kit_bytes(self.dropped)).hexdigest()
-        except KitError:
-            return ""
 
 
 def kit_facts(kit: Kit) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def low_quality(captured: float, reason: str = "blurred") -> Sighting:
     return Sighting(captured=captured, quality=reason)
 
 
-class Refuses:
+class AnswerList:
     """A door list that gives these answers in turn, the last one for ever. An exception is raised."""
 
     def __init__(self, *answers: str | Exception | None) -> None:
@@ -60,7 +60,7 @@ class Refuses:
         return answer
 
 
-def door(door_list: Refuses | None = None, **changes: Any) -> Door:
+def door(door_list: AnswerList | None = None, **changes: Any) -> Door:
     return Door(LABELS, THRESHOLD, rules=VisitRules(**changes), door_list=door_list)
 
 
@@ -224,17 +224,17 @@ def test_frame_from_the_future_is_not_used() -> None:
 
 
 def test_door_list_is_asked_once_and_can_deny() -> None:
-    door_list = Refuses(OUTSIDE_HOURS)
+    door_list = AnswerList(OUTSIDE_HOURS)
     decisions = watch(door(door_list), *(sure("ben", i / 5) for i in range(9)))
     assert [(d.outcome, d.reason, d.label) for d in decisions] == [("denied", OUTSIDE_HOURS, "ben")]
     assert door_list.asked == [("ben", WHEN)], "asked only when all other rules hold"
-    assert [d.outcome for d in watch(door(Refuses("")), *(sure("ben", i / 5) for i in range(3)))] == ["denied"]
-    assert [d.outcome for d in watch(door(Refuses(None)), *(sure("ben", i / 5) for i in range(3)))] == ["granted"]
+    assert [d.outcome for d in watch(door(AnswerList("")), *(sure("ben", i / 5) for i in range(3)))] == ["denied"]
+    assert [d.outcome for d in watch(door(AnswerList(None)), *(sure("ben", i / 5) for i in range(3)))] == ["granted"]
 
 
 def test_failing_door_list_denies_and_reports_the_error() -> None:
     failure = RuntimeError("injected")
-    the_door = door(Refuses(failure, None))
+    the_door = door(AnswerList(failure, None))
     watch(the_door, sure("anna", 0.0), sure("anna", 0.2))
     result = the_door.step(now=0.4, when=WHEN, seen={1: sure("anna", 0.4)})
     assert [(d.outcome, d.reason, d.label) for d in result.decisions] == [("denied", "door list failed", "anna")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -27,38 +26,21 @@ from edge.errors import (
     SelfTestError,
 )
 from edge.kit import format as kits
-from edge.kit import selftest
 from edge.kit.format import Kit, kit_id
 from edge.kit.store import MAX_STARTS, RECORD, Record, Store
-from edge.vision.recognize import Recognizer
+from edge.kit.watch import ProbationRecognizer
 from tests.fixtures import kits as doors
 from tests.fixtures.data import ROOT
+from tests.fixtures.kits import digest
 from tests.fixtures.orl_door import kit_version as kit
-from tests.fixtures.orl_door import kit_with_wrong_results
+from tests.fixtures.orl_door import kit_with_wrong_results, load_on_probation
 
 
-def digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def load(kit: Kit) -> Recognizer:
-    return selftest.check_with_detector(Recognizer(kit))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store[Recognizer]:
-    """Version 3 is active."""
-    store = Store(tmp_path / "kits", tmp_path / "door.kit", load)
-    store.dropped.write_bytes(kit(3))
-    store.start()
-    return store
-
-
-def outcomes(store: Store[Recognizer]) -> list[str]:
+def outcomes(store: Store[ProbationRecognizer]) -> list[str]:
     return [change.outcome for change in store.start()[1]]
 
 
-def test_newer_kit_becomes_active_on_probation(store: Store[Recognizer]) -> None:
+def test_newer_kit_becomes_active_on_probation(store: Store[ProbationRecognizer]) -> None:
     store.activate(kit(4))
     assert store.record() == Record(current=digest(kit(4)), previous=digest(kit(3)), version=4, series="", starts=1)
     assert {file.name for file in store.folder.iterdir()} == {f"{digest(kit(n))}.kit" for n in (3, 4)} | {RECORD}
@@ -83,7 +65,7 @@ REJECTED: dict[str, tuple[Callable[[], bytes], type[EdgeError]]] = {
 
 
 @pytest.mark.parametrize("case", REJECTED)
-def test_rejected_kit_changes_nothing(store: Store[Recognizer], case: str) -> None:
+def test_rejected_kit_changes_nothing(store: Store[ProbationRecognizer], case: str) -> None:
     make, error = REJECTED[case]
     before = store.record()
     for attempt in (store.activate, store.drop):
@@ -100,31 +82,31 @@ def test_rejected_kit_changes_nothing(store: Store[Recognizer], case: str) -> No
 
 
 def test_required_signature_and_series_are_checked(tmp_path: Path) -> None:
-    store = Store(tmp_path / "kits", tmp_path / "door.kit", load, public_key=doors.signing_keys()[1])
+    store = Store(tmp_path / "kits", tmp_path / "door.kit", load_on_probation, public_key=doors.signing_keys()[1])
     store.activate(kit(1, key="ours"))
     for data, error in ((kit(2, key="theirs"), KitSignatureError), (kit(2), KitUnsignedError)):
         with pytest.raises(error):
             store.activate(data)
     assert store.activate(kit(2, key="ours")).kit.signature == "valid"
-    store = Store(tmp_path / "others", tmp_path / "door.kit", load, series="north")
+    store = Store(tmp_path / "others", tmp_path / "door.kit", load_on_probation, series="north")
     with pytest.raises(KitForeignError, match="without a name"):
         store.activate(kit(1))
     store.activate(kit(1, series="north"))
-    Store(tmp_path / "others", tmp_path / "door.kit", load, series="south").activate(kit(2, series="south"))
+    Store(tmp_path / "others", tmp_path / "door.kit", load_on_probation, series="south").activate(kit(2, series="south"))
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Store[Recognizer]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Store[ProbationRecognizer]:
     """Version 3 is active; for tests that change nothing."""
     folder = tmp_path_factory.mktemp("store")
-    store = Store(folder / "kits", folder / "door.kit", load)
+    store = Store(folder / "kits", folder / "door.kit", load_on_probation)
     store.activate(kit(3))
     return store
 
 
 @settings(max_examples=60)
 @given(at=st.integers(0, 645_000), new=st.binary(min_size=1, max_size=40), cut=st.booleans())
-def test_damaged_kit_raises_only_known_errors(shared: Store[Recognizer], at: int, new: bytes, cut: bool) -> None:
+def test_damaged_kit_raises_only_known_errors(shared: Store[ProbationRecognizer], at: int, new: bytes, cut: bool) -> None:
     data = kit(9)[:at] + new + (b"" if cut else kit(9)[at + len(new) :])
     before = shared.record()
     try:
@@ -139,7 +121,7 @@ def test_damaged_kit_raises_only_known_errors(shared: Store[Recognizer], at: int
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # forged numbers overflow
 @settings(max_examples=80)
 @given(part=st.sampled_from([kits.RECOGNIZER, kits.DETECTOR]), where=st.floats(0, 1), new=st.binary(min_size=1, max_size=4))
-def test_forged_kit_raises_only_known_errors(shared: Store[Recognizer], part: str, where: float, new: bytes) -> None:
+def test_forged_kit_raises_only_known_errors(shared: Store[ProbationRecognizer], part: str, where: float, new: bytes) -> None:
     """The attacker also writes the matching hash. No signature is required."""
     parts = kits.unpack(kit(9))
     at = int(where * len(parts[part]))
@@ -149,7 +131,7 @@ def test_forged_kit_raises_only_known_errors(shared: Store[Recognizer], part: st
         shared.check(doors.with_manifest(kits.pack(parts), parts=hashes))
 
 
-def test_rolled_back_kit_does_not_come_back(store: Store[Recognizer]) -> None:
+def test_rolled_back_kit_does_not_come_back(store: Store[ProbationRecognizer]) -> None:
     store.activate(kit(4))
     assert store.roll_back(digest(kit(3)), "too late").current == digest(kit(4)), "that kit is not active any more"
     store.roll_back(None, "by hand")
@@ -165,7 +147,7 @@ def test_rolled_back_kit_does_not_come_back(store: Store[Recognizer]) -> None:
     assert store.record().previous == digest(kit(3)), "a kit on probation is not a kit to roll back to"
 
 
-def test_kit_that_never_passes_its_probation_is_rolled_back(store: Store[Recognizer]) -> None:
+def test_kit_that_never_passes_its_probation_is_rolled_back(store: Store[ProbationRecognizer]) -> None:
     """For example a kit that crashes the process."""
     store.dropped.write_bytes(kit(4))
     for _ in range(MAX_STARTS):
@@ -177,7 +159,7 @@ def test_kit_that_never_passes_its_probation_is_rolled_back(store: Store[Recogni
     assert (recognizer.kit.sha256, changes) == (digest(kit(3)), []), "reported once, though the file is still there"
 
 
-def test_damaged_store_starts_with_the_previous_kit_or_an_error(store: Store[Recognizer]) -> None:
+def test_damaged_store_starts_with_the_previous_kit_or_an_error(store: Store[ProbationRecognizer]) -> None:
     store.activate(kit(4))
     store.dropped.unlink()
     (store.folder / f"{digest(kit(4))}.kit").write_bytes(kit(4)[:-1])
@@ -194,11 +176,11 @@ def test_damaged_store_starts_with_the_previous_kit_or_an_error(store: Store[Rec
             store.start()
 
 
-def test_any_error_of_a_dropped_file_leaves_the_active_kit(store: Store[Recognizer]) -> None:
-    def load_or_fail(kit: Kit) -> Recognizer:
+def test_any_error_of_a_dropped_file_leaves_the_active_kit(store: Store[ProbationRecognizer]) -> None:
+    def load_or_fail(kit: Kit) -> ProbationRecognizer:
         if kit.manifest.kit_version == 4:
             raise MemoryError
-        return load(kit)
+        return load_on_probation(kit)
 
     store._load = load_or_fail
     store.dropped.write_bytes(kit(4))
@@ -250,7 +232,7 @@ while True:
 
 
 @pytest.mark.slow
-def test_kill_at_any_moment_leaves_the_old_kit_or_the_new(store: Store[Recognizer], tmp_path: Path) -> None:
+def test_kill_at_any_moment_leaves_the_old_kit_or_the_new(store: Store[ProbationRecognizer], tmp_path: Path) -> None:
     (tmp_path / "new.kit").write_bytes(kit(4))
     command = [sys.executable, "-c", KILL_AT_EACH_CALL, str(tmp_path)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
@@ -262,7 +244,7 @@ def test_kill_at_any_moment_leaves_the_old_kit_or_the_new(store: Store[Recognize
     assert not list(store.folder.glob(".*.part"))
 
 
-def test_concurrent_activations_leave_the_newest_kit(store: Store[Recognizer]) -> None:
+def test_concurrent_activations_leave_the_newest_kit(store: Store[ProbationRecognizer]) -> None:
     def activate(version: int) -> None:
         with suppress(KitOlderError):
             store.activate(kit(version))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,28 +24,12 @@ from tests.fakes.cameras import until
 from tests.fakes.sinks import RecordingSink, RecordingViewer
 from tests.fakes.stage import Stage
 from tests.fixtures.events import NOON
-from tests.fixtures.orl_door import FPS, GUEST, empty_room, frames, kit_with_wrong_results
+from tests.fixtures.kits import digest
+from tests.fixtures.orl_door import FPS, GUEST, empty_room, frames, kit_with_wrong_results, load_on_probation
 from tests.fixtures.orl_door import kit_version as kit
 from tests.fixtures.terminals import run_to_end
 
 INTERVAL = 0.01
-
-
-def digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def load(kit: Kit) -> ProbationRecognizer:
-    return selftest.check_with_detector(ProbationRecognizer(kit))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store[ProbationRecognizer]:
-    """Version 3 is active."""
-    store = Store(tmp_path / "kits", tmp_path / "door.kit", load)
-    store.dropped.write_bytes(kit(3))
-    store.start()
-    return store
 
 
 def run_terminal(
@@ -119,7 +101,7 @@ def test_rejected_kit_does_not_disturb_the_active_one(store: Store[ProbationReco
     def load_or_fail(kit: Kit) -> ProbationRecognizer:
         if kit.manifest.kit_version == 5:
             raise MemoryError
-        return load(kit)
+        return load_on_probation(kit)
 
     store._load = load_or_fail
     bad = [kit(2), kit_with_wrong_results(4), kit(5), b"no kit"]
