@@ -113,7 +113,7 @@ class AuditLog:
         self._use_write_ahead_log(time.monotonic() + busy_seconds)
         self._db.execute("PRAGMA synchronous=FULL")  # on disk before any sink acts on an event
         self._db.execute("PRAGMA secure_delete=ON")  # pruned entries leave no traces in the file
-        with self._transaction():
+        with self._writing():
             if not any(self._value(f"PRAGMA {name}") for name in ("user_version", "application_id", "schema_version")):
                 for statement in TABLES_SQL.split(";")[:-1]:
                     self._db.execute(statement)
@@ -219,20 +219,16 @@ class AuditLog:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        with _plain_errors(self.path), self._lock, self._transaction():
-            yield
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
         """Write all or nothing. Immediate: no other process appends between reading the last hash and writing the next."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
+        with _plain_errors(self.path), self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
 
     # Reading
 
