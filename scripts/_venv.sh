@@ -1,8 +1,9 @@
+# shellcheck shell=bash
 # Sourced by the scripts, with the extras to install: `source scripts/_venv.sh trainer,demo`, or `none` for no project.
-# Changes to the project's root, creates .venv if it is missing, installs the project into it if needed, and puts it
+# Changes to the root of the project, creates .venv if it is missing, installs the project into it if needed, and puts it
 # first in PATH. Messages go to stderr, because stdout belongs to the script.
 
-CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 say() { printf '%s\n' "$*" >&2; }
 

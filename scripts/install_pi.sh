@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# From a bare 64-bit Raspberry Pi OS to a door terminal that runs as a service.
+# Install a door terminal as a service on a new 64-bit Raspberry Pi OS.
 #   sudo ./install_pi.sh [options] KIT
-# Run it again to bring in a new kit or a new version: what is there is kept, settings are never overwritten.
+# Run it again to install a new kit or a new version. It never overwrites the settings.
 set -euo pipefail
 
 usage() {
     cat <<'END'
 usage: install_pi.sh [options] KIT
-  KIT                 what `edge-export build` made
+  KIT                 the file that `edge-export build` wrote
   --camera SOURCE     picamera2:0 (default), 0, /dev/video0, or an address without a password
-  --package WHAT      what pip installs: a version on PyPI or a wheel (default: lclrr-edge)
+  --package PACKAGE   a wheel, or a requirement for pip (default: lclrr-edge)
   --public-key FILE   accept only kits that are signed with this key
-  --dry-run           print the commands, and change nothing
+  --dry-run           print the commands and change nothing
 END
 }
 
@@ -37,12 +37,12 @@ done
 for file in "$kit" ${public_key:+"$public_key"}; do
     [[ -r $file ]] || fail "$file cannot be read." 2
 done
-[[ $camera != *://*@* ]] || fail "put an address with a password into a file: [camera] source_file in the settings." 2
-[[ $camera != *[\"\\]* ]] || fail "the camera $camera makes no sense." 2
+[[ $camera != *://*@* ]] || fail "an address with a password belongs in a file: set [camera] source_file in the settings." 2
+[[ $camera != *[\"\\]* ]] || fail "the camera $camera is not valid: a name has no quotes or backslashes." 2
 
 readonly home=/opt/lclrr-edge etc=/etc/lclrr-edge user=edge service=lclrr-edge
 
-run() { # a command; in a dry run, its words
+run() { # run a command, or print it in a dry run
     if [[ $dry_run ]]; then
         printf '%q ' "$@"
         printf '\n'
@@ -51,24 +51,24 @@ run() { # a command; in a dry run, its words
     fi
 }
 
-write() { # a file that is not there yet, from stdin
+write() { # write stdin to a file that does not exist yet
     if [[ $dry_run ]]; then
         printf 'write %s:\n' "$1"
         sed 's/^/    /'
     elif [[ -e $1 ]]; then
-        say "$1 is kept as it is."
+        say "$1 exists and is not changed."
     else
         install -m 0640 -o root -g "$user" /dev/stdin "$1"
     fi
 }
 
 if [[ ! $dry_run ]]; then
-    [[ $(uname -m) == aarch64 ]] || fail "this needs a 64-bit Raspberry Pi OS; here is $(uname -m). Choose it in the Raspberry Pi Imager."
-    type -P apt-get systemctl >/dev/null || fail "this needs a system with apt and systemd."
-    ((EUID == 0)) || fail "run it with sudo."
+    [[ $(uname -m) == aarch64 ]] || fail "a 64-bit Raspberry Pi OS is needed, and this is $(uname -m). Choose it in the Raspberry Pi Imager."
+    type -P apt-get systemctl >/dev/null || fail "a system with apt and systemd is needed."
+    ((EUID == 0)) || fail "root rights are needed: run it with sudo."
 fi
 
-# picamera2 and libcamera come with the system, and pip has no substitute: the venv looks there, too.
+# picamera2 and libcamera are packages of the system, not of pip: the venv needs --system-site-packages.
 packages=(python3-venv)
 [[ $camera != picamera2* ]] || packages+=(python3-picamera2)
 run apt-get update -qq
@@ -87,13 +87,13 @@ case $package in
 esac
 run "$home/bin/pip" install --quiet --upgrade --disable-pip-version-check "$wanted"
 
-# The kit describes faces: nobody reads it but root and the service, and the service cannot change it.
+# The kit contains biometric data: only root and the service can read it, and only root can change it.
 run install -d -m 0750 -o root -g "$user" "$etc"
 run install -o root -g "$user" -m 0640 "$kit" "$etc/door.kit"
 [[ ! $public_key ]] || run install -o root -g "$user" -m 0644 "$public_key" "$etc/door.pem"
 signed=${public_key:+'public_key = "door.pem"'}
 write "$etc/settings.toml" <<END
-# See \`edge config template\` for all that can be set, and \`edge config check\` after a change.
+# \`edge config template\` lists all settings. Run \`edge config check\` after a change.
 [kit]
 path = "door.kit"
 $signed
@@ -110,13 +110,13 @@ path = "/var/lib/lclrr-edge/audit.db"
 END
 
 run "$home/bin/edge" config check "$etc/settings.toml"
-# Settings that are kept may be from before there was a key: then any kit would be taken, whoever made it.
+# Existing settings may be older than the key. They would accept an unsigned kit.
 if [[ $public_key && ! $dry_run ]] && ! "$home/bin/edge" config show "$etc/settings.toml" | grep '^public_key = ' >/dev/null; then
-    fail "$etc/settings.toml was there before and requires no signature: add public_key = \"door.pem\" to its [kit]."
+    fail "$etc/settings.toml is older and requires no signature: add public_key = \"door.pem\" to its [kit]."
 fi
-# What the doctor finds is for people to read: a camera that is not plugged in yet does not stop the rest.
+# A failed check does not stop the installation: the camera may be connected later.
 run "$home/bin/edge" doctor "$etc/door.kit" --camera "$camera" ${public_key:+--public-key "$etc/door.pem"} ||
-    say "warning: the doctor is not content; see above."
+    say "warning: a check of edge doctor failed; see above."
 run "$home/bin/edge" install-service --settings "$etc/settings.toml" --user "$user"
 run systemctl daemon-reload
 run systemctl enable "$service"

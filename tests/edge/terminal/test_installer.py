@@ -119,7 +119,7 @@ def test_installation_can_be_repeated(bare_pi: Path) -> None:
         run = on_the_pi(bare_pi, "--camera", "/dev/video0")
         assert run.returncode == 0, run.stderr
         assert configuration.load(settings).camera.source == "/dev/video0"
-    assert f"{settings} is kept as it is." in run.stderr
+    assert f"{settings} exists and is not changed." in run.stderr
 
 
 def test_public_key_with_kept_settings_that_require_none_is_an_error(bare_pi: Path) -> None:
