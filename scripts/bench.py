@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -14,6 +13,7 @@ from edge.errors import UsageError
 from scripts.qa import bench_edge, bench_recognizer, bench_scaling, bench_solver
 from scripts.research import accuracy as bench_accuracy
 from scripts.research import spoiled as bench_spoiled
+from scripts.research.options import DATA, Data
 from scripts.research.results import ResultsFile
 
 
@@ -32,7 +32,6 @@ PARTS = {
 }
 # Only on request, because they take an hour. Each cell is saved when it is measured.
 ACCURACY = {"peers": bench_accuracy, "spoiled": bench_spoiled}
-DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -48,7 +47,7 @@ def bench(
         Path | None,
         typer.Option("--json", help=f"Save results here; {' and '.join(ACCURACY)} continue from it."),
     ] = None,
-    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
+    data: Data = DATA,
 ) -> None:
     """Measure the parts of this project against their baselines."""
     chosen = [only] if only is not None else list(ACCURACY if accuracy else PARTS)

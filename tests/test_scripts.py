@@ -1,4 +1,4 @@
-"""Measurements that take long go on where they were stopped; and a table is of what was measured, with the rest left empty."""
+"""The scripts: research results that continue after a stop, diagrams of the code, and shell scripts without warnings."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 
 from edge.errors import UsageError
 from edge.vision.preprocess import FeatureSpec
+from scripts.qa import diagrams
 from scripts.research import accuracy as bench_accuracy
 from scripts.research import peer_recognizers as bench_peers
 from scripts.research import peers
@@ -23,8 +24,9 @@ from scripts.research import spoiled as bench_spoiled
 from scripts.research.accuracy import COSINE, OURS, Answers, Faces, Task
 from scripts.research.results import ResultsFile
 from tests.fixtures.data import ROOT, faces
+from tests.fixtures.programs import tool
 
-STOPPED = """
+INTERRUPTED = """
 import os, signal, sys
 from pathlib import Path
 from scripts.research.results import ResultsFile
@@ -36,11 +38,11 @@ for name in "abc":
 """
 
 
-def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
+def test_results_file_continues_after_a_kill(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
 
     def run(until: str) -> tuple[int, str]:
-        command = [sys.executable, "-c", STOPPED, str(file), until]
+        command = [sys.executable, "-c", INTERRUPTED, str(file), until]
         done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
         return done.returncode, done.stdout
 
@@ -50,7 +52,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
     assert ResultsFile(file) == {"a": "A", "b": "B", "c": "C"}
 
 
-def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_results_file_leaves_other_files_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("not results")
     with pytest.raises(UsageError, match="is not a file of results"):
@@ -60,7 +62,7 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Faces], list[Task]]:
-    """Two tasks on made-up people, three enrolled and one not; of ours only `light`, and no network."""
+    """Two tasks on made-up faces: three enrolled people and a stranger. Of our methods only `minimal`, without a network."""
     images, labels = faces()
     monkeypatch.setattr(bench_accuracy, "OURS", {"ours, `minimal`": OURS["ours, `minimal`"]})
     usual = bench_accuracy._answer
@@ -77,60 +79,60 @@ def small(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Faces], list[Task]
     return {"made up": own}, [Task(name=name, split=0, **how) for name in ("ORL", "Yale B")]
 
 
-def test_only_what_is_missing_is_measured(
+def test_accuracy_measures_only_missing_cells(
     small: tuple[dict[str, Faces], list[Task]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sets, tasks = small
-    asked: list[dict[str, list[int]]] = []
+    todos: list[dict[str, list[int]]] = []
 
     def some_peers(_: Any, given: Path) -> Any:
-        """The first peer answers one task and then breaks down."""
+        """The first peer solves one task and then fails."""
         with np.load(given) as archive:
-            asked.append(json.loads(str(archive["todo"])))
-            name, (k, *_) = next(iter(asked[-1].items()))
-            tested = archive[f"{k}.test"]
-        yield {"name": name, "task": k, "labels": [0] * len(tested), "scores": [0.5] * len(tested), "cost": {"bytes": 1}}
+            todos.append(json.loads(str(archive["todo"])))
+            name, (k, *_) = next(iter(todos[-1].items()))
+            n = len(archive[f"{k}.test"])
+        yield {"name": name, "task": k, "labels": [0] * n, "scores": [0.5] * n, "cost": {"bytes": 1}}
 
     monkeypatch.setattr(peers, "run", some_peers)
     results = ResultsFile(tmp_path / "results.json")
-    said: list[str] = []
-    bench_accuracy.fill("peers", sets, tasks, bench_accuracy.rates, results, said.append)
+    messages: list[str] = []
+    bench_accuracy.fill("peers", sets, tasks, bench_accuracy.rates, results, messages.append)
     ways = ("ours, `minimal`", COSINE)
     first = next(iter(bench_peers.RECOGNIZERS))
     assert set(results) == {f"peers/{way}/{task}/0" for way in ways for task in ("ORL", "Yale B")} | {
         f"peers/{first}/cost",
         f"peers/{first}/ORL/0",
     }
-    assert "5 of 14" in said[-1]
+    assert "5 of 14" in messages[-1]
     again = ResultsFile(tmp_path / "results.json")
-    bench_accuracy.fill("peers", sets, tasks, bench_accuracy.rates, again, said.append, "Yale B")
-    assert asked[0] == {name: [0, 1] for name in bench_peers.RECOGNIZERS}
-    assert asked[1] == {name: [1] for name in bench_peers.RECOGNIZERS}, "ORL is done, or was not asked for"
+    bench_accuracy.fill("peers", sets, tasks, bench_accuracy.rates, again, messages.append, "Yale B")
+    assert todos[0] == {name: [0, 1] for name in bench_peers.RECOGNIZERS}
+    assert todos[1] == {name: [1] for name in bench_peers.RECOGNIZERS}, "ORL is measured already"
     assert again.items() >= results.items()
     found = bench_accuracy.collected("peers", again, splits=1)
     assert found[first].keys() == {"ORL", "Yale B"}
-    assert bench_accuracy.collected("peers", again, splits=2)[first] == {}, "a mean of two splits takes two"
+    assert bench_accuracy.collected("peers", again, splits=2)[first] == {}, "a mean of two splits needs both"
     table = bench_accuracy.table({"splits": 1, "rates": found, "facts": {first: again[f"peers/{first}/cost"]}})
     assert len(table.splitlines()) == 2 + len(found)
     assert {line.count("|") for line in table.splitlines()} == {9}
 
 
-def test_rates_count_the_missed_and_the_misnamed() -> None:
+def test_rates_count_missed_and_wrong_labels() -> None:
     people = np.array([0, 0, 1, 1] + [-1] * 200)
     labels = np.array([0, 1, 1, 1] + [0] * 200)
     scores = np.array([0.9, 0.9, 0.9, 0.1] + [0.5] * 200)
     assert bench_accuracy.rates(Answers(labels, scores), people) == [75.0, 50.0]
 
 
-def test_a_peer_that_fails_leaves_the_others_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    with bench_peers.others_go_on("dlib"):
+def test_error_of_a_peer_is_reported_and_skipped(capsys: pytest.CaptureFixture[str]) -> None:
+    with bench_peers.skip_on_error("dlib"):
         importlib.import_module("no_such_dlib")
-    bench_peers.tell("SFace", p50_us=3.0)
+    bench_peers.write_line("SFace", p50_us=3.0)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines == [{"name": "dlib", "skipped": "No module named 'no_such_dlib'"}, {"name": "SFace", "p50_us": 3.0}]
 
 
-def test_training_images_are_spoiled_by_the_share_that_is_told() -> None:
+def test_spoiled_tasks_change_the_given_share_of_images() -> None:
     labels = np.repeat(np.arange(5), 26)
     place = np.arange(len(labels)) % 26
     train, test = np.flatnonzero(place < 7), np.flatnonzero((place >= 13) & (place < 20))
@@ -143,3 +145,26 @@ def test_training_images_are_spoiled_by_the_share_that_is_told() -> None:
         assert (tasks[f"sunglasses {share:.0%}"].labels == labels[train]).all()
     table = bench_spoiled.table({"splits": 1, "accuracy": {"ours": {"none": 99.0, "blocks 20%": 98.5}}})
     assert table.splitlines()[-1].startswith("| ours | 99.0 |  | 98.5 |")
+
+
+@pytest.mark.parametrize("name", diagrams.DIAGRAMS)
+def test_diagram_is_up_to_date(name: str) -> None:
+    file = diagrams.FOLDER / f"{name}.svg"
+    assert file.read_text(encoding="utf-8") == diagrams.draw(diagrams.DIAGRAMS[name]), "run: python -m scripts.qa.diagrams"
+
+
+def test_diagrams_are_all_in_the_folder() -> None:
+    assert {file.stem for file in diagrams.FOLDER.glob("*.svg")} == diagrams.DIAGRAMS.keys()
+
+
+def test_diagram_of_a_missing_file_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError, match=r"edge/no_such_file\.py"):
+        diagrams.draw((diagrams.lane("lane", ("step", "edge/no_such_file.py")),))
+
+
+def test_shellcheck_finds_nothing() -> None:
+    files = [file for folder in ("scripts", ".ci") for file in (ROOT / folder).rglob("*") if file.is_file()]
+    shell = [file for file in files if file.suffix == ".sh" or file.read_bytes().startswith(b"#!/usr/bin/env bash")]
+    assert len(shell) > 10
+    run = subprocess.run([tool("shellcheck"), "--severity=warning", *shell], capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, "")

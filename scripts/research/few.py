@@ -11,7 +11,6 @@ forgotten, compared with training from scratch, in accuracy and processor time.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from functools import cache
@@ -27,7 +26,8 @@ from edge.vision.confidence import score_confidence
 from edge.vision.detect import YuNetDetector, photo_min_face
 from edge.vision.preprocess import SIZE, FeatureSpec, align
 from scripts.research import orl
-from scripts.research import results as results_file
+from scripts.research.options import DATA, Data, Output, Splits
+from scripts.research.results import ResultsFile
 from trainer import training as models
 from trainer import update as enrol
 from trainer.data import detector
@@ -40,7 +40,6 @@ from trainer.presets import DEFAULT, PRESETS
 from trainer.thresholds import FPIR
 from trainer.types import Array
 
-DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 PHOTOS = (1, 2, 3, 5, 8)
 STRANGERS = 0.3
 NEUTRAL = 7  # the first photos of each person in AR
@@ -67,20 +66,20 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
+    splits: Splits = 5,
     only: Annotated[str | None, typer.Option(help=f"One of {', '.join(NAMES)}.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also measure each kind of features.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="One split, 1 and 3 photos.")] = False,
     people: Annotated[bool, typer.Option("--come-and-go", help="Measure enrolling and forgetting instead.")] = False,
-    output: Annotated[Path | None, typer.Option("--json", help=results_file.HELP)] = None,
-    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
+    output: Output = None,
+    data: Data = DATA,
 ) -> None:
     """Measure and print the table."""
     if people:
         for k in range(1 if quick else splits):
             typer.echo(json.dumps(come_and_go(data, k)))
         return
-    results = results_file.ResultsFile(output)
+    results = ResultsFile(output)
     splits, numbers = (1, (1, 3)) if quick else (splits, PHOTOS)
     kinds = ("both", "gradient", SUITED) if every else (SUITED,)
     sets = [name for name in NAMES if only in (None, name)]

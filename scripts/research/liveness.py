@@ -31,7 +31,8 @@ from edge.vision.detect import Face, YuNetDetector, photo_min_face
 from edge.vision.liveness import Surface, relief, surface
 from edge.vision.quality import pose
 from scripts.research import orl
-from scripts.research.results import HELP, ResultsFile
+from scripts.research.options import Output
+from scripts.research.results import ResultsFile
 from scripts.research.simulated_visitors import CASES, DIRECTIONS, HEAD, SCREEN, Array, Prompts, Visitor
 from trainer.data import detector
 from trainer.thresholds import interval
@@ -174,7 +175,7 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="Measure three people only.")] = False,
     development: Annotated[bool, typer.Option("--development", help="Use the people on whom the limits were set.")] = False,
     only: Annotated[str | None, typer.Option(help="Measure one part: challenge or screen.")] = None,
-    output: Annotated[Path | None, typer.Option("--json", help=HELP)] = None,
+    output: Output = None,
 ) -> None:
     """Measure and print the tables: APCER of the pictures, BPCER of the heads (ISO/IEC 30107-3)."""
     results = ResultsFile(output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,8 +11,9 @@ from edge.cli import common as console
 from export import graph
 from export import measure as calibrate
 from export.build import factorise
-from scripts.research import results as results_file
-from scripts.research.reproduce import DATA, ROWS, Row, key_of
+from scripts.research.options import DATA, Data, Output, Splits
+from scripts.research.reproduce import ROWS, Row, key_of
+from scripts.research.results import ResultsFile
 from trainer.data.gallery import Gallery
 from trainer.paper.experiments import CELLS, FILES, Cell, load_arrays
 from trainer.paper.tuned import tuned_parameters
@@ -26,13 +26,13 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
-    output: Annotated[Path | None, typer.Option("--json", help=results_file.HELP)] = None,
-    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
+    splits: Splits = 5,
+    output: Output = None,
+    data: Data = DATA,
     only: Annotated[str, typer.Option(help="Measure only the cells with this in their name.")] = "",
 ) -> None:
     """Train, choose iterations and export as `edge-export build` does, and compare on the test faces."""
-    results = results_file.ResultsFile(output)
+    results = ResultsFile(output)
     for cell in CELLS:
         for row in ROWS:
             key = key_of(cell, row, splits)

@@ -90,8 +90,8 @@ NETWORKS = {
 
 def times(folder: Path) -> None:
     for name, (measure, file) in NETWORKS.items():
-        with others_go_on(name):
-            tell(name, **measure(folder / file))
+        with skip_on_error(name):
+            write_line(name, **measure(folder / file))
 
 
 # --- Identification ---
@@ -228,7 +228,7 @@ def answers(folder: Path, tasks: Path) -> None:
         given = dict(archive)
     for name, numbers in json.loads(str(given["todo"])).items():
         view, prepare = RECOGNIZERS[name]
-        with others_go_on(name):
+        with skip_on_error(name):
             train = prepare(folder)
             for k in numbers:
                 faces = given[f"{given[f'{k}.set']}.{view}"]
@@ -238,22 +238,22 @@ def answers(folder: Path, tasks: Path) -> None:
                 cost = {}
                 if k == given["timed"]:
                     cost["cost"] = timed(partial(trained.answer, tested[:1])) | {"bytes": trained.bytes}
-                tell(name, task=k, labels=labels.tolist(), scores=scores.tolist(), **cost)
+                write_line(name, task=k, labels=labels.tolist(), scores=scores.tolist(), **cost)
 
 
-def tell(name: str, **facts: Any) -> None:
+def write_line(name: str, **facts: Any) -> None:
     print(json.dumps({"name": name, **facts}), flush=True)
 
 
 @contextmanager
-def others_go_on(name: str) -> Iterator[None]:
+def skip_on_error(name: str) -> Iterator[None]:
     """Report an error of a peer, so that the others are still measured."""
     try:
         yield
     except BrokenPipeError:  # the output is closed
         raise
     except Exception as error:
-        tell(name, skipped=(str(error).strip().splitlines() or [type(error).__name__])[-1][:120])
+        write_line(name, skipped=(str(error).strip().splitlines() or [type(error).__name__])[-1][:120])
 
 
 def needed(path: Path) -> Path:

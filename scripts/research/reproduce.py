@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from edge.cli import common as console
-from scripts.research import results as results_file
+from scripts.research.options import DATA, Data, Output, Splits
+from scripts.research.results import ResultsFile
 from trainer.paper import published
 from trainer.paper.experiments import CELLS, FILES, Cell, load_arrays
 from trainer.paper.reproduce import reproduce
-
-DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 class Row(NamedTuple):
@@ -43,13 +40,13 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
-    output: Annotated[Path | None, typer.Option("--json", help=results_file.HELP)] = None,
-    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")] = DATA,
+    splits: Splits = 5,
+    output: Output = None,
+    data: Data = DATA,
     only: Annotated[str, typer.Option(help="Measure only the cells with this in their name, such as ar- or 4x2.")] = "",
 ) -> None:
     """Measure all cells and print the table."""
-    results = results_file.ResultsFile(output)
+    results = ResultsFile(output)
     for row in ROWS:
         for cell in CELLS:
             key = key_of(cell, row, splits)

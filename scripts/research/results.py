@@ -10,8 +10,6 @@ from typing import Any
 from edge.errors import UsageError
 from edge.files import write_atomically
 
-HELP = "Save results to this file, and continue from the results in it."
-
 
 class ResultsFile(dict[str, Any]):
     """Results by name: those in the file and those that are saved later. Without a file they are kept in memory."""

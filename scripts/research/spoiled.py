@@ -45,8 +45,8 @@ def _accuracy(answer: Answers, people: Array) -> float:
 def _tasks(labels: Array, train: Array, test: Array, splits: int) -> Iterator[Task]:
     n, people = len(train), np.unique(labels)
 
-    def task(name: str, split: int, chosen: Array, told: Array) -> Task:
-        return Task(name=name, split=split, faces="AR", train=chosen, labels=told, test=test, people=labels[test])
+    def task(name: str, split: int, chosen: Array, given: Array) -> Task:
+        return Task(name=name, split=split, faces="AR", train=chosen, labels=given, test=test, people=labels[test])
 
     yield task(ONCE, 0, train, labels[train])
     for k in range(splits):

@@ -19,10 +19,10 @@ from edge.vision.confidence import score_confidence
 from edge.vision.preprocess import FeatureSpec
 from scripts.research import orl
 from scripts.research import stranger_scores as rejection
-from scripts.research.reproduce import DATA, FILES
+from scripts.research.options import DATA, Data, Seed, Splits
 from trainer.data import gallery
 from trainer.method.estimator import LCLRRDL
-from trainer.paper.experiments import Cell, load_arrays
+from trainer.paper.experiments import FILES, Cell, load_arrays
 from trainer.presets import PRESETS
 from trainer.thresholds import stranger_confidences, threshold
 
@@ -110,9 +110,9 @@ def triples(scores: Any, labels: Any, rng: np.random.Generator) -> tuple[Any, An
 
 @app.command()
 def main(
-    splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
-    seed: Annotated[int, typer.Option(help="Seed of the splits.")] = 0,
-    data: Annotated[Path, typer.Option(help="Folder with ar_42x30.npz.")] = DATA,
+    splits: Splits = 5,
+    seed: Seed = 0,
+    data: Data = DATA,
     others: Annotated[bool, typer.Option("--scores", help="Compare numbers that could separate strangers.")] = False,
 ) -> None:
     """Measure all methods and print two tables."""

@@ -13,7 +13,6 @@ import pytest
 from edge import settings as configuration
 from tests.fixtures import orl_door
 from tests.fixtures.data import ROOT
-from tests.fixtures.programs import tool
 
 DEADLINE = 60.0
 INSTALLER = ROOT / "scripts" / "install_pi.sh"
@@ -156,8 +155,3 @@ def test_other_machines_are_rejected(folder: Path, tmp_path: Path) -> None:
     run = installer(str(folder / "door.kit"), PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert run.returncode == 1
     assert "64-bit" in run.stderr
-
-
-def test_shellcheck_finds_nothing() -> None:
-    run = subprocess.run([tool("shellcheck"), INSTALLER], capture_output=True, text=True, timeout=DEADLINE)
-    assert (run.returncode, run.stdout) == (0, "")

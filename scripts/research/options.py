@@ -1,0 +1,16 @@
+"""Command line options that several research scripts share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+
+Data = Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")]
+Output = Annotated[Path | None, typer.Option("--json", help="Save results to this file, and continue from the results in it.")]
+Splits = Annotated[int, typer.Option(min=1, help="Random splits to average over.")]
+Seed = Annotated[int, typer.Option(help="Seed of the splits.")]
