@@ -1,6 +1,6 @@
-"""A frame's way through the terminal, stage by stage: the 40 people of ORL, trained on five photos each, seen on the others.
+"""Time of each stage of a frame, and of a start: the 40 people of ORL, trained on five photos each, tested on the others.
 
-The kits are built as a user would build them, and timed by what `edge bench` runs on a device, on a video of 640x480.
+The kits are built as a user builds them, and timed on a video of 640x480 by the same code as `edge bench`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from trainer.training import fit
 KITS = ("tiny", "minimal")
 TRAINING = 5  # of the ten photos of each person
 FRAMES = 200
-# What a visitor waits for, and what the processor does for it: the latter is the same on a busy machine.
-CLOCKS = {"by the clock": time.perf_counter, "of the processor": time.thread_time}
+# Processor time does not depend on other work of the machine.
+CLOCKS = {"elapsed time": time.perf_counter, "processor time": time.thread_time}
 
 STARTS = 3
 START_GOALS = {"start_seconds": 0.5, "peak_mb": 120.0}
@@ -53,24 +53,24 @@ def measure(data: Path, say: Callable[[str], None]) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="lclrr-bench-") as folder:
-        here = Path(folder)
-        say("edge: making frames of the ORL faces ...")
-        later = []
+        root = Path(folder)
+        say("edge: drawing frames of the ORL faces ...")
+        test_photos = []
         for person, photos in orl.people().items():
-            (here / "photos" / person).mkdir(parents=True)
+            (root / "photos" / person).mkdir(parents=True)
             for i, photo in enumerate(photos):
                 if i < TRAINING:
-                    cv2.imwrite(str(here / "photos" / person / f"{i}.png"), orl.scene(photo, rng))
+                    cv2.imwrite(str(root / "photos" / person / f"{i}.png"), orl.scene(photo, rng))
                 else:
-                    later.append(photo)
-        video = here / "door.avi"
-        write_video(video, [orl.scene(photo, rng) for photo in later[:FRAMES]])
-        people = gallery.load(here / "photos", cropped=False, say=say)
+                    test_photos.append(photo)
+        video = root / "door.avi"
+        write_video(video, [orl.scene(photo, rng) for photo in test_photos[:FRAMES]])
+        people = gallery.load(root / "photos", cropped=False, say=say)
         for preset in KITS:
             say(f"edge: training and building the kit {preset} ...")
             parameters = {name: value for name, value in PRESETS[preset].items() if name != "features"}
             model = fit(people, FeatureSpec.for_crop(*people.images.shape[1:]), parameters)
-            kit = here / f"{preset}.kit"
+            kit = root / f"{preset}.kit"
             kit.write_bytes(build_kit(model, detector=detector.yunet(say)).kit)
             say("edge: timing ...")
             for name, clock in CLOCKS.items():
@@ -92,7 +92,7 @@ def measure_start(kit: Path) -> dict[str, float]:
 
 
 def write_video(path: Path, frames: list[Any], fps: float = 10.0) -> None:
-    """As Motion JPEG, which every OpenCV writes and reads."""
+    """Write Motion JPEG, which every OpenCV can write and read."""
     height, width = frames[0].shape[:2]
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), fps, (width, height))
     for frame in frames:
@@ -104,28 +104,28 @@ def table(result: dict[str, Any]) -> str:
     first = next(iter(result.values()))
     size = f"{first['width']}x{first['height']}"
     lines = [
-        f"| a frame of {size}, {first['people']} people, 1 thread; p50 / p95 | {' | '.join(result)} | goal |",
+        f"| frame of {size}, {first['people']} people, 1 thread; p50 / p95 | {' | '.join(result)} | goal |",
         "|---|" + "---|" * (len(result) + 1),
     ]
 
-    def row(name: str, of: Callable[[dict[str, Any]], str], goal: str = "") -> None:
-        lines.append(f"| {name} | {' | '.join(of(kit) for kit in result.values())} | {goal} |")
+    def row(name: str, cell: Callable[[dict[str, Any]], str], goal: str = "") -> None:
+        lines.append(f"| {name} | {' | '.join(cell(kit) for kit in result.values())} | {goal} |")
 
     def pair(times: dict[str, float] | None, form: str) -> str:
         return "-" if times is None else f"{times['p50']:{form}} / {times['p95']:{form}}"
 
-    row("frames, with a face, with one recognised", lambda kit: f"{kit['frames']}, {kit['with_face']}, {kit['recognised']}")
+    row("frames, with a face, recognised", lambda kit: f"{kit['frames']}, {kit['with_face']}, {kit['recognised']}")
     for stage in bench.STAGES:
         row(f"{stage}, ms", lambda kit, stage=stage: pair(kit["stages_ms"].get(stage), ".2f"))  # type: ignore[misc]
-    row("frames a second, at most", lambda kit: f"{kit['frames_per_second']:.0f}")
+    row("frames per second, maximum", lambda kit: f"{kit['frames_per_second']:.0f}")
     goals = first["goals"]
-    row("recognition, of the whole", lambda kit: pair(kit["recognition_share"], ".1%"), f"{goals['recognition_share']:.0%}")
-    row("all after the detector, of the whole", lambda kit: pair(kit["after_detection_share"], ".1%"))
-    row("whole, times the detector", lambda kit: pair(kit["whole_to_detector"], ".2f"), f"{goals['whole_to_detector']:g}")
+    row("recognition / total", lambda kit: pair(kit["recognition_share"], ".1%"), f"{goals['recognition_share']:.0%}")
+    row("all stages after the detector / total", lambda kit: pair(kit["after_detection_share"], ".1%"))
+    row("total / detector", lambda kit: pair(kit["whole_to_detector"], ".2f"), f"{goals['whole_to_detector']:g}")
     row(
-        "import + kit, s",
+        "import + kit load, s",
         lambda kit: f"{kit['start']['import_seconds']:.2f} + {kit['start']['load_seconds']:.2f}",
         f"{goals['start_seconds']:g}",
     )
-    row("memory after that, MB", lambda kit: f"{kit['start']['peak_mb']:.0f}", f"{goals['peak_mb']:g}")
+    row("memory after the start, MB", lambda kit: f"{kit['start']['peak_mb']:.0f}", f"{goals['peak_mb']:g}")
     return "\n".join(lines)

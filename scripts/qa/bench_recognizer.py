@@ -1,7 +1,8 @@
-"""The recogniser of 100 people, one face at a time with one thread: against the floor, and against what others use.
+"""Time of the recogniser for 100 people, one face at a time in one thread, compared with a lower bound and other networks.
 
-The floor is one float32 product of a vector with a matrix of U's size: no coder that looks at the whole dictionary is quicker.
-The ratios to it are medians over rounds in which floor and kits take turns, so that a busy machine slows all of them alike.
+The lower bound ("floor") is one float32 product of a vector and a matrix of the size of U: no coder that uses the whole
+dictionary is faster. The ratios are medians over rounds in which floor and kits take turns, so that other work of the machine
+slows all of them equally.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def measure(data: Path, say: Callable[[str], None]) -> dict[str, Any]:
     try:
         yunet = detector.yunet(say)
     except UsageError as error:
-        say(f"{error} The kits are measured without a detector.")
+        say(f"{error} The kits are built without a detector.")
         yunet = None
 
     result: dict[str, Any] = {"kits": {}}
@@ -62,12 +63,12 @@ def measure(data: Path, say: Callable[[str], None]) -> dict[str, Any]:
             recognizers[f"{kind} {coding} {precision}"] = Recognizer(kit)
             result["kits"][f"{kind} {coding} {precision}"] = _facts(kit, model, images[test], names[test])
     say("recognizer: timing ...")
-    result["floor"] = {"shape": list(shape), **_race(recognizers, shape, images[test], result["kits"])}
+    result["floor"] = {"shape": list(shape), **_measure_times(recognizers, shape, images[test], result["kits"])}
     say("recognizer: peers ...")
     result["peers"] = peers.times(say)
-    quickest = [peer["p50_us"] for name, peer in result["peers"].items() if name.startswith("SFace") and "p50_us" in peer]
+    sface_times = [peer["p50_us"] for name, peer in result["peers"].items() if name.startswith("SFace") and "p50_us" in peer]
     for facts in result["kits"].values():
-        facts["faster_than_sface"] = min(quickest) / facts["p50_us"] if quickest else None
+        facts["faster_than_sface"] = min(sface_times) / facts["p50_us"] if sface_times else None
     return result
 
 
@@ -81,31 +82,31 @@ def _facts(kit: kits.Kit, model: Model, crops: np.ndarray, people: np.ndarray) -
     }
 
 
-def _race(
+def _measure_times(
     recognizers: dict[str, Recognizer], shape: tuple[int, int], crops: np.ndarray, into: dict[str, Any]
 ) -> dict[str, float]:
-    """Times of the floor; those of the kits, and their ratios to it, go into `into`."""
+    """Return the times of the floor. Add the times of the kits, and their ratios to the floor, to `into`."""
     rng = np.random.default_rng(0)
     matrix, vector = (rng.standard_normal(size).astype(np.float32) for size in (shape, shape[0]))
     runners: dict[str, Callable[[], Any]] = {"floor": lambda: vector @ matrix}
     runners |= {name: partial(recognizer.outputs, crops[:1]) for name, recognizer in recognizers.items()}
-    taken: dict[str, list[list[float]]] = {name: [] for name in runners}
+    measured: dict[str, list[list[float]]] = {name: [] for name in runners}
     with threadpool_limits(1):
         for _ in range(ROUNDS):
             for name, run in runners.items():
-                run()  # brings its matrices back into the cache, as in a loop over faces
+                run()  # loads its matrices into the cache, as in a loop over faces
                 times = []
                 for _ in range(RUNS):
                     start = time.perf_counter()
                     run()
                     times.append(time.perf_counter() - start)
-                taken[name].append(times)
-    rounds = {name: np.median(times, axis=1) for name, times in taken.items()}
+                measured[name].append(times)
+    rounds = {name: np.median(times, axis=1) for name, times in measured.items()}
     for name in recognizers:
-        of_this_size = name.startswith("both")  # the floor's matrix has the size of theirs
-        ratio = float(np.median(rounds[name] / rounds["floor"])) if of_this_size else None
-        into[name] |= _percentiles(taken[name]) | {"times_floor": ratio}
-    return _percentiles(taken["floor"])
+        is_same_size = name.startswith("both")  # the matrix of the floor has the size of theirs
+        ratio = float(np.median(rounds[name] / rounds["floor"])) if is_same_size else None
+        into[name] |= _percentiles(measured[name]) | {"times_floor": ratio}
+    return _percentiles(measured["floor"])
 
 
 def _percentiles(times: list[list[float]]) -> dict[str, float]:
@@ -118,7 +119,7 @@ def table(result: dict[str, Any]) -> str:
         return f"{entry['p50_us']:.0f} | {entry['p95_us']:.0f}"
 
     lines = [
-        "| recogniser, 100 people, 1 thread | us p50 | us p95 | x floor | SFace / it | kit MB | accuracy | trainer |",
+        "| recogniser, 100 people, 1 thread | us p50 | us p95 | x floor | SFace / this | kit MB | accuracy | trainer |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, kit in result["kits"].items():

@@ -1,6 +1,6 @@
-"""How training grows with people: seconds and peak memory of `solve`, 8 photos and 5 atoms a person.
+"""Time and peak memory of `solve` by the number of people, with 8 photos and 5 atoms per person.
 
-AR gives 100 people; mirrored, its faces stand in for 100 more.
+AR has 100 people. The mirrored faces are used as 100 more.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Solver against oracle: seconds, their ratio, and how far apart the results are.
+"""The solver compared with the oracle (tests/fixtures/oracle.py): seconds, their ratio, and the difference of the results.
 
-The iteration amplifies rounding: on the larger problem the oracle itself, given a start that differs in the last bit, ends
-a little elsewhere. So beside the difference between fast solver and oracle stands the oracle's difference from itself after
-X was changed by one part in 1e15, and what matters in the end, the accuracy on the test images.
+The iteration amplifies rounding errors: on the larger problem, two runs of the oracle differ if X differs in the last bit.
+So the table also has the difference between two runs of the oracle, with X changed by one part in 1e15, and the accuracy on
+the test images.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ def _problem(cell: Cell, file: Path, name: str, say: Callable[[str], None]) -> d
     D0 = X[:, atoms]
     R = locality_weights(X, D0)
 
-    def theirs(start: np.ndarray) -> tuple[oracle.OracleResult, float]:
+    def run_oracle(start: np.ndarray) -> tuple[oracle.OracleResult, float]:
         return _timed(lambda: oracle.solve(start, D0, R, lam=LAM, alpha=ALPHA, gamma=GAMMA))
 
-    def ours(schedule: str) -> tuple[SolverResult, float]:
+    def run_solver(schedule: str) -> tuple[SolverResult, float]:
         return _timed(lambda: solve(X, D0, R, lam=LAM, alpha=ALPHA, gamma=GAMMA, schedule=SCHEDULES[schedule]))
 
     say(f"{name}: oracle, twice ...")
-    truth, first_s = theirs(X)
-    again, second_s = theirs(X * (1 + 1e-15 * rng.standard_normal(X.shape)))
+    truth, first_s = run_oracle(X)
+    again, second_s = run_oracle(X * (1 + 1e-15 * rng.standard_normal(X.shape)))
     oracle_s = min(first_s, second_s)
     say(f"{name}: solver, twice with each schedule ...")
-    fast, fast_s = min(ours("paper"), ours("paper"), key=lambda timed: timed[1])
-    quick, quick_s = min(ours("fast"), ours("fast"), key=lambda timed: timed[1])
+    fast, fast_s = min(run_solver("paper"), run_solver("paper"), key=lambda timed: timed[1])
+    quick, quick_s = min(run_solver("fast"), run_solver("fast"), key=lambda timed: timed[1])
 
     def accuracy(D: np.ndarray) -> float:
         coder = Coder(D.astype(np.float32), Coding())
@@ -74,7 +74,7 @@ def _problem(cell: Cell, file: Path, name: str, say: Callable[[str], None]) -> d
         "schedule_fast_ratio": oracle_s / quick_s,
         "iterations": {"oracle": truth.iterations, "paper": fast.iterations, "fast": quick.iterations},
         "difference": _difference(fast, truth),
-        "oracle_from_itself": _difference(again, truth),
+        "oracle_difference": _difference(again, truth),
         "accuracy": {"oracle": accuracy(truth.D), "paper": accuracy(fast.D), "fast": accuracy(quick.D)},
     }
 
@@ -85,7 +85,7 @@ def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _difference(one: Any, other: Any) -> dict[str, float]:
-    """Largest entry of the difference of Z, and relative difference of D."""
+    """Return the largest difference of an entry of Z, and the relative difference of D."""
     return {
         "Z": float(np.abs(one.Z - other.Z).max()),
         "D": float(np.linalg.norm(one.D - other.D) / np.linalg.norm(other.D)),
@@ -104,13 +104,13 @@ def table(result: dict[str, Any]) -> str:
         )
     lines += [
         "",
-        "| difference in Z, D | solver from oracle | oracle from itself, X + 1e-15 | accuracy: oracle, paper, fast |",
+        "| difference in Z, D | solver and oracle | two runs of the oracle, X + 1e-15 | accuracy: oracle, paper, fast |",
         "|---|---|---|---|",
     ]
     for name, r in result.items():
-        far, own, accuracy = r["difference"], r["oracle_from_itself"], r["accuracy"]
+        solver, own, accuracy = r["difference"], r["oracle_difference"], r["accuracy"]
         lines.append(
-            f"| {name} | {far['Z']:.1e}, {far['D']:.1e} | {own['Z']:.1e}, {own['D']:.1e} "
+            f"| {name} | {solver['Z']:.1e}, {solver['D']:.1e} | {own['Z']:.1e}, {own['D']:.1e} "
             f"| {accuracy['oracle']:.1f}, {accuracy['paper']:.1f}, {accuracy['fast']:.1f} |"
         )
     return "\n".join(lines)
