@@ -1,4 +1,4 @@
-"""Both ends of the aarch64 proof, on the workstation: the kits and frames that two machines look at, and the comparison."""
+"""The workstation part of the aarch64 check: make the kits and frames for both machines, and compare their results."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from trainer.presets import PRESETS
 from trainer.training import fit
 
 PEOPLE = tuple(f"s{i}" for i in range(1, 21))
-TRAINING, LATER = range(1, 7), (7, 8, 9, 10, 7, 8)  # of ten photos: those trained on, and a visit
+TRAINING, VISIT = range(1, 7), (7, 8, 9, 10, 7, 8)  # of the ten photos of a person
 KITS: tuple[tuple[str, Precision], ...] = (("tiny", "fp32"), ("minimal", "int8"))
-# Low, so that known people are let in after few photos: the two machines are compared here, not people.
+# Low thresholds, so that few training photos suffice for a grant.
 THRESHOLDS = Thresholds(confidence=0.85, residual=0.9, provisional=True)
-# Who comes to the door, one visit after the other, and what must become of it: known people, a stranger, nobody, two at once.
+# The people of each visit: two enrolled people, a stranger, an empty scene, two people at once.
 VISITS: tuple[tuple[str, ...], ...] = (("s2",), ("s4",), ("s30",), (), ("s5", "s35"))
 FRAME_SECONDS, PAUSE_SECONDS = 0.2, 3.0
-LIMIT = 1e-4  # of a score
+MAX_DIFFERENCE = 1e-4  # of a score
 
 
 def scene(photos: list[NDArray[np.uint8]], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """A frame, 640x480 BGR: each photo somewhere in its own part of an uneven, noisy wall."""
+    """Return a frame, 640x480 BGR: the photos side by side in front of an uneven, noisy wall."""
     y, x = np.mgrid[0:480, 0:640]
     wall = 110 + 40 * np.sin(x / 97) + 30 * np.cos(y / 71) + rng.normal(0, 4, x.shape)
     frame = np.clip(wall, 0, 255).astype(np.uint8)
@@ -52,7 +52,7 @@ def scene(photos: list[NDArray[np.uint8]], rng: np.random.Generator) -> NDArray[
 
 
 def make(folder: Path) -> None:
-    """Kits, and frames with the times at which they were taken."""
+    """Write the kits, and the frames with their capture times."""
     rng = np.random.default_rng(0)
 
     def photo(person: str, number: int) -> NDArray[np.uint8]:
@@ -81,7 +81,7 @@ def make(folder: Path) -> None:
 
     frames, captured, now = [], [], 0.0
     for visitors in VISITS:
-        for number in LATER:
+        for number in VISIT:
             frames.append(scene([photo(person, number) for person in visitors], rng))
             captured.append(now)
             now += FRAME_SECONDS
@@ -90,8 +90,8 @@ def make(folder: Path) -> None:
     cv2.imwrite(str(folder / "photo.png"), frames[0])
 
 
-def largest(pairs: list[tuple[Any, Any]]) -> float:
-    """The largest difference of any number from its counterpart; infinite where they do not even have the same shape."""
+def largest_difference(pairs: list[tuple[Any, Any]]) -> float:
+    """Return the largest difference between the numbers of both sides; infinity if their shapes differ."""
     try:
         return max((float(np.abs(np.subtract(a, b)).max(initial=0)) for a, b in pairs), default=0.0)
     except ValueError:
@@ -99,52 +99,52 @@ def largest(pairs: list[tuple[Any, Any]]) -> float:
 
 
 def compare(here: dict[str, Any], there: dict[str, Any]) -> list[str]:
-    """Print what differs at each stage; return what must not."""
+    """Print the differences at each stage. Return the errors."""
     print(f"{'':24}{here['machine']:>12}{there['machine']:>12}")
     for name in here["versions"]:
         print(f"{name:24}{here['versions'][name]:>12}{there['versions'][name]:>12}")
     machines = (here["machine"], there["machine"])
-    wrong = [] if machines == ("x86_64", "aarch64") else [f"compared were {' and '.join(machines)}"]
+    errors = [] if machines == ("x86_64", "aarch64") else [f"the results are of {' and '.join(machines)}"]
     for kit, ours in here["kits"].items():
         theirs = there["kits"][kit]
         faces = [list(chain.from_iterable(side["frames"])) for side in (ours, theirs)]
         if [len(frame) for frame in ours["frames"]] != [len(frame) for frame in theirs["frames"]]:
-            wrong.append(f"{kit}: other faces are found")
+            errors.append(f"{kit}: the number of faces differs")
             continue
         pairs = list(zip(*faces, strict=True))
-        scores = largest([(a["scores"] or [], b["scores"] or []) for a, b in pairs])
-        answers = [[(face["label"], face["reason"]) for face in side] for side in faces]
-        named = sum(label is not None for label, _ in answers[0])
-        print(f"\n{kit}: {len(ours['frames'])} frames, {len(pairs)} faces, {named} named")
-        print(f"  boxes, pixels         {largest([(a['box'], b['box']) for a, b in pairs]):.1e}")
-        print(f"  landmarks, pixels     {largest([(a['landmarks'], b['landmarks']) for a, b in pairs]):.1e}")
+        scores = largest_difference([(a["scores"] or [], b["scores"] or []) for a, b in pairs])
+        labels = [[(face["label"], face["reason"]) for face in side] for side in faces]
+        recognised = sum(label is not None for label, _ in labels[0])
+        print(f"\n{kit}: {len(ours['frames'])} frames, {len(pairs)} faces, {recognised} recognised")
+        print(f"  boxes, pixels         {largest_difference([(a['box'], b['box']) for a, b in pairs]):.1e}")
+        print(f"  landmarks, pixels     {largest_difference([(a['landmarks'], b['landmarks']) for a, b in pairs]):.1e}")
         print(f"  crops that differ     {sum(a['crop'] != b['crop'] for a, b in pairs)}")
-        print(f"  scores                {scores:.1e}  (limit {LIMIT:g})")
-        print(f"  labels that differ    {sum(a != b for a, b in zip(*answers, strict=True))}")
-        print(f"  decisions             {', '.join(' '.join(map(str, told[:2])) for told in ours['decisions'])}")
-        print(f"  seconds a frame       {ours['seconds_per_frame']:.3f}, emulated {theirs['seconds_per_frame']:.3f}")
-        if answers[0] != answers[1]:
-            wrong.append(f"{kit}: labels differ")
-        if not scores <= LIMIT:
-            wrong.append(f"{kit}: scores differ by {scores:.1e}")
+        print(f"  scores                {scores:.1e}  (limit {MAX_DIFFERENCE:g})")
+        print(f"  labels that differ    {sum(a != b for a, b in zip(*labels, strict=True))}")
+        print(f"  decisions             {', '.join(' '.join(map(str, decision[:2])) for decision in ours['decisions'])}")
+        print(f"  seconds per frame     {ours['seconds_per_frame']:.3f}, emulated {theirs['seconds_per_frame']:.3f}")
+        if labels[0] != labels[1]:
+            errors.append(f"{kit}: labels differ")
+        if not scores <= MAX_DIFFERENCE:
+            errors.append(f"{kit}: scores differ by {scores:.1e}")
         if ours["decisions"] != theirs["decisions"]:
-            wrong.append(f"{kit}: decisions differ: {ours['decisions']} and {theirs['decisions']}")
-    return wrong + proves_nothing(here)
+            errors.append(f"{kit}: decisions differ: {ours['decisions']} and {theirs['decisions']}")
+    return errors + missing_cases(here)
 
 
-def proves_nothing(here: dict[str, Any]) -> list[str]:
-    """Equal answers are worth something only if the frames bring forth every kind of answer."""
-    told = [decision for kit in here["kits"].values() for decision in kit["decisions"]]
-    granted = {label for outcome, _, label, _ in told if outcome == "granted"}
+def missing_cases(here: dict[str, Any]) -> list[str]:
+    """Return the kinds of results that do not occur. Without them, equal results would prove little."""
+    decisions = [decision for kit in here["kits"].values() for decision in kit["decisions"]]
+    granted = {label for outcome, _, label, _ in decisions if outcome == "granted"}
     missing = []
     if len(granted) < 2:
-        missing.append(f"the frames let in {len(granted)} people, not two or more")
+        missing.append(f"{len(granted)} people were granted; at least two are needed")
     if granted - set(PEOPLE):
-        missing.append("a stranger was let in")
-    if not any(outcome == "denied" for outcome, *_ in told):
-        missing.append("nobody was denied")
+        missing.append("a stranger was granted")
+    if not any(outcome == "denied" for outcome, *_ in decisions):
+        missing.append("no visit was denied")
     if not any(not frame for kit in here["kits"].values() for frame in kit["frames"]):
-        missing.append("no frame is empty")
+        missing.append("no frame is without a face")
     return missing
 
 
@@ -154,8 +154,8 @@ def main() -> None:
         make(folder)
         return
     here, there = (json.loads((folder / name).read_text(encoding="utf-8")) for name in ("x86.json", "aarch64.json"))
-    wrong = compare(here, there)
-    sys.exit("\n".join(f"error: {sentence}." for sentence in wrong) or 0)
+    errors = compare(here, there)
+    sys.exit("\n".join(f"error: {error}." for error in errors) or 0)
 
 
 if __name__ == "__main__":

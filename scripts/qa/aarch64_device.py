@@ -1,6 +1,6 @@
-"""What a device makes of the frames in a folder, as JSON: run on x86 and on emulated aarch64, then compared by aarch64.py.
+"""The device part of the aarch64 check: run the kits on the frames in a folder, and write all results as JSON.
 
-Imports the runtime alone, as a device has nothing else.
+It runs on x86 and on emulated aarch64; aarch64.py compares the results. It imports only the runtime, as on a device.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PACKAGES = ("lclrr-edge", "numpy", "onnxruntime", "opencv-python-headless", "typ
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
 
-def look(recognizer: Recognizer, frames: NDArray[np.uint8], captured: NDArray[np.float64]) -> dict[str, Any]:
-    """Every frame through detection, alignment, recognition, tracking and decision."""
+def run_kit(recognizer: Recognizer, frames: NDArray[np.uint8], captured: NDArray[np.float64]) -> dict[str, Any]:
+    """Return the results of detection, alignment, recognition, tracking and decision for all frames."""
     manifest = recognizer.kit.manifest
     tracker, door = Tracker(), Door(manifest.labels, manifest.thresholds.confidence)
     faces, decisions = [], list[Decision]()
@@ -38,20 +38,20 @@ def look(recognizer: Recognizer, frames: NDArray[np.uint8], captured: NDArray[np
     for frame, now in zip(frames, captured.tolist(), strict=True):
         found = recognizer.recognize(frame)
         visits = tracker.update(now, [one.box_xyxy for one in found if one.box_xyxy], [one.label for one in found])
-        seen = {visit: sighting(one, now) for visit, one in zip(visits, found, strict=True) if visit is not None}
+        seen = {visit: sighting_of(one, now) for visit, one in zip(visits, found, strict=True) if visit is not None}
         decisions += door.step(now=now, when=NOON, seen=seen, ended=tracker.ended(now)).decisions
-        faces.append([facts(one, frame, manifest.size) for one in found])
+        faces.append([face_results(one, frame, manifest.size) for one in found])
     seconds = time.perf_counter() - start
     end = now + 60
     decisions += door.step(now=end, when=NOON, seen={}, ended=tracker.ended(end)).decisions
     return {
         "frames": faces,
-        "decisions": [(told.outcome, told.reason, told.label, told.frames) for told in decisions],
+        "decisions": [(made.outcome, made.reason, made.label, made.frames) for made in decisions],
         "seconds_per_frame": seconds / len(frames),
     }
 
 
-def sighting(one: Recognition, now: float) -> Sighting:
+def sighting_of(one: Recognition, now: float) -> Sighting:
     return Sighting(
         captured=now,
         label=one.label,
@@ -62,8 +62,8 @@ def sighting(one: Recognition, now: float) -> Sighting:
     )
 
 
-def facts(one: Recognition, frame: NDArray[np.uint8], size: tuple[int, int]) -> dict[str, Any]:
-    """Of one face: what each stage gave."""
+def face_results(one: Recognition, frame: NDArray[np.uint8], size: tuple[int, int]) -> dict[str, Any]:
+    """Return the result of each stage for one face."""
     assert one.landmarks is not None
     crop = align(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), one.landmarks, size)  # type: ignore[arg-type]
     return {
@@ -77,12 +77,12 @@ def facts(one: Recognition, frame: NDArray[np.uint8], size: tuple[int, int]) -> 
 
 
 def main(folder: Path) -> dict[str, Any]:
-    with np.load(folder / "frames.npz") as given:
-        frames, captured = given["frames"], given["captured"]
+    with np.load(folder / "frames.npz") as archive:
+        frames, captured = archive["frames"], archive["captured"]
     return {
         "machine": platform.machine(),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
-        "kits": {kit.stem: look(Recognizer.load(kit), frames, captured) for kit in sorted(folder.glob("*.kit"))},
+        "kits": {kit.stem: run_kit(Recognizer.load(kit), frames, captured) for kit in sorted(folder.glob("*.kit"))},
     }
 
 
