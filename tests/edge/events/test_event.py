@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.events.event import EVENT_SCHEMA, Event, notice
-from tests.fixtures.events import NOON, make_event
+from tests.fixtures.events import DECISION, NOON, make_event
 
 
 def test_json_of_a_decision_has_all_fields_in_a_stable_order() -> None:
@@ -22,13 +22,7 @@ def test_json_of_a_decision_has_all_fields_in_a_stable_order() -> None:
     wanted = {
         "schema": EVENT_SCHEMA,
         "kind": "decision",
-        "outcome": "granted",
-        "reason": "recognised",
-        "label": "anna",
-        "confidence": 0.934,
-        "threshold": 0.71,
-        "margin": 0.5,
-        "frames": 5,
+        **{name: DECISION[name] for name in ("outcome", "reason", "label", "confidence", "threshold", "margin", "frames")},
         "visit": 1,
         "utc": "2025-03-01T12:03:07.250Z",
         "monotonic": 10.4,
