@@ -25,6 +25,7 @@ import pytest
 
 from edge import paths
 from edge.camera.base import Camera
+from edge.camera.open import open_camera
 from edge.kit import format as kits
 from edge.kit.format import Kit
 from edge.terminal import wiring as assembly
@@ -149,7 +150,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(source)
         return really_open("visits.avi")
 
-    really_open = assembly.open_camera
+    really_open = open_camera
     monkeypatch.setattr(assembly, "open_camera", open_video)
     return names
 
