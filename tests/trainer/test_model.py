@@ -202,7 +202,7 @@ def header_positions(saved: bytes) -> list[int]:
 
 def test_changed_byte_gives_a_model_or_an_error(trained: Model, saved: bytes, tmp_path: Path) -> None:
     path = tmp_path / "door.npz"
-    rejected, positions = 0, header_positions(saved)[::2]
+    rejected, positions = 0, header_positions(saved)[::4]
     for i, position in enumerate(positions):
         damaged = bytearray(saved)
         damaged[position] ^= (0xFF, 0x01, 0xFF, 0x20)[i % 4]
