@@ -16,7 +16,6 @@ import numpy as np
 
 from trainer.baselines.lrr import FixedDictionary, Representation, represent
 from trainer.baselines.lrrs import SparseCoding, code_sparsely
-from trainer.method.base import check_choice, check_positive
 from trainer.method.coding import in_chunks
 from trainer.method.solver import locality_weights
 from trainer.types import Array
@@ -51,8 +50,3 @@ class LCLRR(FixedDictionary):
 
     def _represent(self, samples: Array) -> Representation:
         return represent(samples, self.D_, lam=self._error_weight(), error=self.error, R=self.alpha * self._weights(samples))
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_positive(self, "alpha")
-        check_choice(self, "locality", ("exp", "squared"))

@@ -18,7 +18,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from trainer.method.base import CodeClassifier, check_count, check_positive
+from trainer.method.base import CodeClassifier
 from trainer.types import Array
 
 SMALLEST = 1e-12  # smallest tr(C), so that rounding does not matter for a face that is an atom
@@ -63,8 +63,3 @@ class LLC(CodeClassifier):
 
     def code(self, samples: Array) -> Array:
         return local_codes(self.D_, samples, self.neighbours, self.beta)
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_count(self, "neighbours")
-        check_positive(self, "beta")

@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from trainer.method.base import CodeClassifier, check_choice, check_positive
+from trainer.method.base import CodeClassifier
 from trainer.method.coding import Coder, Coding, l1_weight
 from trainer.method.prox import column_shrink, soft_threshold, svt
 from trainer.types import Array
@@ -97,12 +97,6 @@ class FixedDictionary(CodeClassifier):
     def _represent(self, samples: Array) -> Representation:
         """Solve the problem for all samples together, as printed."""
         raise NotImplementedError
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_positive(self, "lam")
-        check_choice(self, "error", ERRORS)
-        check_choice(self, "classifier_codes", ("coder", "training"))
 
 
 @dataclass(eq=False, repr=False)

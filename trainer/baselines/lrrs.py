@@ -17,7 +17,6 @@ import numpy as np
 from edge.errors import ParameterError
 from trainer.baselines.lrr import ERRORS, FixedDictionary, Representation, represent
 from trainer.baselines.src import ridge_constants
-from trainer.method.base import check_positive
 from trainer.method.coding import Callback, in_chunks
 from trainer.method.prox import column_norms, shrink_factors, soft_threshold
 from trainer.types import Array
@@ -130,7 +129,3 @@ class LRRS(FixedDictionary):
     def _represent(self, samples: Array) -> Representation:
         R = np.full((self.D_.shape[1], samples.shape[1]), self.beta)
         return represent(samples, self.D_, lam=self._error_weight(), R=R)
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_positive(self, "beta")

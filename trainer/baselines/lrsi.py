@@ -21,7 +21,6 @@ import numpy as np
 
 from edge.vision.preprocess import unit_rows
 from trainer.baselines.rpca import CleanedSRC, rpca, unit_atoms
-from trainer.method.base import check_count, check_positive
 from trainer.method.coding import l1_weight
 from trainer.types import Array
 
@@ -80,9 +79,3 @@ class LRSI(CleanedSRC):
 
     def _scores(self, samples: Array) -> Array:
         return super()._scores(unit_rows(samples.T @ self.projection_).T)
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_positive(self, "incoherence")
-        check_count(self, "rounds")
-        check_count(self, "components", optional=True)

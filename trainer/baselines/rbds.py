@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from trainer.baselines.lrrs import SparseCoding, code_faces
-from trainer.method.base import CodeClassifier, check_choice, check_positive
+from trainer.method.base import CodeClassifier
 from trainer.method.coding import l1_weight
 from trainer.method.prox import soft_threshold, svt
 from trainer.types import Array
@@ -105,8 +105,3 @@ class RBDS(CodeClassifier):
         self.result_ = block_diagonal(samples, D0, same, alpha=self.alpha, lam=lam, beta=self.beta, gamma=self.gamma)
         self.D_ = self.result_.D
         self._learn_linear(self.code(samples) if self.classifier_codes == "coder" else self.result_.Z, labels)
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_positive(self, "alpha", "lam", "beta", "gamma")
-        check_choice(self, "classifier_codes", ("coder", "training"))

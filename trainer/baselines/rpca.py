@@ -17,7 +17,7 @@ import numpy as np
 
 from edge.errors import TrainingError
 from trainer.baselines.src import explained, sparse_codes
-from trainer.method.base import FaceClassifier, check_count, check_positive
+from trainer.method.base import FaceClassifier
 from trainer.method.prox import column_norms, soft_threshold, svt
 from trainer.types import Array
 
@@ -86,10 +86,6 @@ class CleanedSRC(FaceClassifier):
     def _scores(self, samples: Array) -> Array:
         samples = samples.astype(np.float32)
         return explained(self.D_, samples, sparse_codes(self.D_, samples, self.src_lam, self.iterations), self.atom_classes_)
-
-    def _check_parameters(self) -> None:
-        check_positive(self, "lam", "src_lam")
-        check_count(self, "iterations")
 
 
 @dataclass(eq=False, repr=False)

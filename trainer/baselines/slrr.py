@@ -22,12 +22,12 @@ Differences from the paper (figures: cross-validation inside training images of 
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
 from trainer.baselines.lrrs import SparseCoding, code_faces
-from trainer.method.base import CodeClassifier, check_codes, check_count, check_positive
+from trainer.method.base import CodeClassifier, check_codes
 from trainer.method.coding import l1_weight
 from trainer.method.prox import soft_threshold, svt
 from trainer.types import Array
@@ -120,7 +120,7 @@ class SLRR(CodeClassifier):
     """Weight of the error in coding, in units of 1/sqrt(d) (coding.l1_weight)."""
     eta: float = 1e-2
     """Ridge of the classifier (eq. 8)."""
-    rounds: int = 8
+    rounds: int = field(default=8, metadata={"least": 0})
     """Updates of D. 0: keep the random samples."""
 
     def _learn(self, samples: Array, labels: Array) -> None:
@@ -138,8 +138,3 @@ class SLRR(CodeClassifier):
 
     def code(self, samples: Array) -> Array:
         return code_faces(self.D_, samples, self.coding)
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_count(self, "rounds", least=0)
-        check_positive(self, "lam", "beta", "alpha", "code_lam")

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.linalg import inv
 
 from edge.errors import ParameterError
-from trainer.method.base import FaceClassifier, check_count, check_positive, random_atoms
+from trainer.method.base import FaceClassifier, random_atoms
 from trainer.method.classifier import one_hot
 from trainer.method.coding import Callback, in_chunks
 from trainer.method.prox import soft_threshold
@@ -168,8 +168,3 @@ class SRC(FaceClassifier):
         samples = samples.astype(np.float32)
         Z = sparse_codes(self.D_, samples, self.lam, self.iterations, occlusion=self.occlusion)
         return scores(self.D_, samples, Z, self.atom_classes_, self.coding)
-
-    def _check_parameters(self) -> None:
-        check_count(self, "atoms_per_class", optional=True)
-        check_positive(self, "lam")
-        check_count(self, "iterations")

@@ -6,8 +6,7 @@ A method is a dataclass; its fields are its parameters. It fits in `_learn` and 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from numbers import Integral
 from typing import Any, Self
 
@@ -28,6 +27,9 @@ from edge.vision.preprocess import unit_rows
 from trainer.features.spec import Spec
 from trainer.method.classifier import one_hot, ridge
 from trainer.types import Array
+
+CHOICES = {"classifier_codes": ("coder", "training"), "error": ("l1", "l21"), "locality": ("exp", "squared")}
+"""Values of the parameters with these names."""
 
 
 @dataclass(eq=False, repr=False)
@@ -71,7 +73,21 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         raise NotImplementedError
 
     def _check_parameters(self) -> None:
-        """Raise ParameterError if a parameter is out of range."""
+        """Raise ParameterError if a parameter is out of range.
+
+        Floats are positive and finite, whole numbers are at least 1 or as `least` in the field's metadata says.
+        """
+        for field in fields(self):
+            name, kind, value = field.name, str(field.type), getattr(self, field.name)
+            least = field.metadata.get("least", 1)
+            if name in CHOICES and value not in CHOICES[name]:
+                raise ParameterError(f"{name} must be one of {', '.join(CHOICES[name])}, not {value!r}")
+            if name == "random_state" or (value is None and kind.endswith("None")):
+                continue
+            if kind.startswith("float") and not (isinstance(value, (int, float, np.number)) and 0 < value < np.inf):
+                raise ParameterError(f"{name} must be more than 0 and finite, not {value!r}")
+            if kind.startswith("int") and not (isinstance(value, Integral) and value >= least):
+                raise ParameterError(f"{name} must be a whole number of at least {least}, not {value!r}")
 
     def _begin(self, X: Array, y: Array) -> tuple[Array, Array]:
         """Check parameters, X and y. Return samples (d, n) as unit columns and their classes 0..C-1 (n,)."""
@@ -139,10 +155,6 @@ class CodeClassifier(FaceClassifier):
         scores: Array = self.W_ @ self.code(samples)
         return scores
 
-    def _check_parameters(self) -> None:
-        check_count(self, "atoms_per_class", optional=True)
-        check_positive(self, "eta")
-
 
 def random_atoms(labels: Array, per_class: int | None, random_state: Any) -> Array:
     """Return indices of random samples of each class, as in the published experiments."""
@@ -155,25 +167,3 @@ def check_codes(codes: Array) -> None:
     """Raise TrainingError if all codes are zero, within the tolerance of the solvers: such a model is useless."""
     if not np.isfinite(codes).all() or np.abs(codes).max() < 1e-3:
         raise TrainingError("Training collapsed: every code is zero, so people cannot be distinguished.", "Use a larger lam.")
-
-
-def check_positive(method: Any, *names: str) -> None:
-    """Raise ParameterError unless these parameters are finite numbers above 0."""
-    for name in names:
-        value = getattr(method, name)
-        if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
-            raise ParameterError(f"{name} must be more than 0 and finite, not {value!r}")
-
-
-def check_count(method: Any, name: str, least: int = 1, *, optional: bool = False) -> None:
-    """Raise ParameterError unless this parameter is a whole number of at least `least`, or, if `optional`, None."""
-    value = getattr(method, name)
-    if not (optional and value is None) and (not isinstance(value, Integral) or value < least):
-        raise ParameterError(f"{name} must be a whole number of at least {least}, not {value!r}")
-
-
-def check_choice(method: Any, name: str, choices: Collection[str]) -> None:
-    """Raise ParameterError unless this parameter is one of the choices."""
-    value = getattr(method, name)
-    if value not in choices:
-        raise ParameterError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

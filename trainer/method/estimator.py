@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from edge.vision.preprocess import LANDMARK_TEMPLATES
 from trainer.data import augment
 from trainer.data.label_noise import apparent_classes
 from trainer.features.parts import Grid, fuse, part_coders, part_rows, unit_part
-from trainer.method.base import CodeClassifier, check_choice, check_count, check_positive
+from trainer.method.base import CodeClassifier
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
 from trainer.method.solver import SCHEDULES, Schedule, SolverResult, Step, locality_weights, solve
@@ -51,7 +51,7 @@ class LCLRRDL(CodeClassifier):
     """W is learned on codes of this coder ("coder") or on the Z of training ("training", as printed)."""
     parts: Grid | None = None
     """Grid (rows, columns) of the parts that are scored beside the whole face (trainer.features.parts)."""
-    copies: int = 0
+    copies: int = field(default=0, metadata={"least": 0})
     """Altered copies of each crop (trainer.data.augment) that W is learned on too."""
     doubt: bool = True
     """Leave samples out of W that look like another class to all other samples: wrong names (trainer.data.label_noise)."""
@@ -132,15 +132,10 @@ class LCLRRDL(CodeClassifier):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_count(self, "copies", least=0)
-        check_positive(self, "lam", "alpha", "gamma")
-        check_choice(self, "classifier_codes", ("coder", "training"))
-        if not isinstance(self.schedule, Schedule):
-            check_choice(self, "schedule", SCHEDULES)
+        if not isinstance(self.schedule, Schedule) and self.schedule not in SCHEDULES:
+            raise ParameterError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
         if self.copies and (self.features is None or self.classifier_codes != "coder"):
             raise ParameterError("copies need crops and the coder: set features, and classifier_codes=coder")
-        if self.code_lam is not None:
-            check_positive(self, "code_lam")
         self._coding(1)
 
 
