@@ -1,10 +1,9 @@
-"""Fake camera drivers, and helpers for tests that wait for a camera."""
+"""Fake camera drivers, and helpers for tests of cameras."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -14,15 +13,6 @@ from numpy.typing import NDArray
 from edge.camera.base import Camera, Frame
 
 DEADLINE = 20.0
-
-
-def until(condition: Callable[[], Any], message: str = "the condition never held") -> Any:
-    """Wait for the first true value of `condition`."""
-    end = time.monotonic() + DEADLINE
-    while not (value := condition()):
-        assert time.monotonic() < end, message
-        time.sleep(0.002)
-    return value
 
 
 def next_frame(camera: Camera) -> Frame:

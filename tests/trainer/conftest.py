@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from distributed import LocalCluster
 
-from trainer.cli import main as cli
-
-
-class Call:
-    """Run the command in this process: trainer(arguments...) returns exit code, stdout, stderr."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
-
-    def __call__(self, *words: str | Path) -> tuple[int, str, str]:
-        self.monkeypatch.setattr(sys, "argv", ["trainer", *map(str, words)])
-        with pytest.raises(SystemExit) as leaving:
-            cli.main()
-        assert isinstance(leaving.value.code, int)
-        return leaving.value.code, *self.capsys.readouterr()
+from tests.fixtures.trainer_command import TrainerCommand
 
 
 @pytest.fixture
-def trainer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    return Call(monkeypatch, capsys)
+def trainer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> TrainerCommand:
+    return TrainerCommand(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 from edge.errors import GalleryError, UsageError
 from tests.fixtures.data import SPEC, small_gallery, write_photos
 from tests.fixtures.embedding import network_crops, network_model
-from tests.trainer.conftest import Call
+from tests.fixtures.trainer_command import TrainerCommand
 from trainer import update
 from trainer.data.gallery import Gallery
 from trainer.method.solver import Schedule, locality_weights, solve
@@ -221,7 +221,7 @@ def folders(tmp_path: Path) -> Path:
     return write_photos(tmp_path / "photos", ALL.images, ALL.labels)
 
 
-def test_commands_enrol_and_forget(trainer: Call, without_dora: Model, folders: Path, tmp_path: Path) -> None:
+def test_commands_enrol_and_forget(trainer: TrainerCommand, without_dora: Model, folders: Path, tmp_path: Path) -> None:
     model = tmp_path / "door.npz"
     replace(without_dora, calibration=CALIBRATION).save(model)
     code, out, err = trainer("enrol", model, folders / "dora")
@@ -245,7 +245,7 @@ def test_commands_enrol_and_forget(trainer: Call, without_dora: Model, folders: 
     assert Model.load(model).labels == PEOPLE
 
 
-def test_enrol_reports_known_people_and_suspected_labels(trainer: Call, trained: Model, tmp_path: Path) -> None:
+def test_enrol_reports_known_people_and_suspected_labels(trainer: TrainerCommand, trained: Model, tmp_path: Path) -> None:
     model = tmp_path / "door.npz"
     trained.save(model)
     for person, shift in (("anna", 2), ("ben", 4)):  # brighter copies of anna's photos

@@ -18,8 +18,9 @@ from edge.camera.base import STALL_SECONDS, Camera
 from edge.camera.live import LiveCamera
 from edge.camera.open import open_camera
 from edge.errors import CameraError
-from tests.fakes.cameras import DEADLINE, ManualClock, camera_threads, grey_image, grey_level, next_frame, until
+from tests.fakes.cameras import DEADLINE, ManualClock, camera_threads, grey_image, grey_level, next_frame
 from tests.fakes.mjpeg_server import MjpegServer, grey_jpeg, jpeg, part
+from tests.fixtures.waiting import until
 
 
 @pytest.fixture(autouse=True)

@@ -18,9 +18,10 @@ from edge.camera.base import display_name
 from edge.camera.open import open_camera
 from edge.camera.photo import to_bgr
 from edge.errors import CameraError
-from tests.fakes.cameras import FakeCapture, FakePicamera2, camera_threads, grey_image, grey_level, next_frame, until
+from tests.fakes.cameras import FakeCapture, FakePicamera2, camera_threads, grey_image, grey_level, next_frame
 from tests.fakes.mjpeg_server import MjpegServer
 from tests.fixtures.videos import write_video
+from tests.fixtures.waiting import until
 
 
 @pytest.fixture(autouse=True)

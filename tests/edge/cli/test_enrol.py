@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import cv2
 import pytest
@@ -14,16 +12,9 @@ from edge import paths
 from edge.cli import main as cli
 from edge.enrol.storage import choose_detector
 from export import cli as export_cli
+from tests.fixtures.command import run_main
 from tests.fixtures.enrolment import frames
 from tests.fixtures.portraits import kit, yunet
-
-
-def command(monkeypatch: pytest.MonkeyPatch, module: Any, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["command", *arguments])
-    with pytest.raises(SystemExit) as leaving:
-        module.main()
-    assert isinstance(leaving.value.code, int)
-    return leaving.value.code
 
 
 @pytest.fixture
@@ -42,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_capture_writes_photos_and_prints_json(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command(monkeypatch, cli, "capture", "anna", "--camera", "session", "--detector", "detector.onnx") == 0
+    assert run_main(monkeypatch, cli.main, "capture", "anna", "--camera", "session", "--detector", "detector.onnx") == 0
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert (found["schema"], found["name"], len(found["photos"])) == (1, "anna", len(found["poses"]))
@@ -57,18 +48,18 @@ def test_capture_reads_a_video(folder: Path, monkeypatch: pytest.MonkeyPatch, ca
             writer.write(frame)
     writer.release()
     arguments = ("anna", "--camera", "visit.avi", "--detector", "detector.onnx", "--photos", "4")
-    assert command(monkeypatch, cli, "capture", *arguments) == 0
+    assert run_main(monkeypatch, cli.main, "capture", *arguments) == 0
     assert len(json.loads(capsys.readouterr().out)["photos"]) == 4
 
 
 def test_capture_asks_the_kit(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "door.kit").write_bytes(kit())
-    assert command(monkeypatch, cli, "capture", "anna", "--camera", "session") == 35
+    assert run_main(monkeypatch, cli.main, "capture", "anna", "--camera", "session") == 35
     out, err = capsys.readouterr()
     assert out == ""
     assert "already enrolled as s2" in err
     assert not (folder / "photos").exists()
-    assert command(monkeypatch, cli, "capture", "anna", "--camera", "session", "--allow-alike") == 0
+    assert run_main(monkeypatch, cli.main, "capture", "anna", "--camera", "session", "--allow-alike") == 0
 
 
 @pytest.mark.parametrize(
@@ -88,7 +79,7 @@ def test_bad_input_gives_a_message_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert command(monkeypatch, cli, "capture", *arguments) == code
+    assert run_main(monkeypatch, cli.main, "capture", *arguments) == code
     out, err = capsys.readouterr()
     assert out == ""
     assert message in err
@@ -97,5 +88,5 @@ def test_bad_input_gives_a_message_and_an_exit_code(
 
 def test_export_writes_a_detector_for_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     yunet()  # or skip
-    assert command(monkeypatch, export_cli, "detector", "-o", str(tmp_path / "detector.onnx")) == 0
+    assert run_main(monkeypatch, export_cli.main, "detector", "-o", str(tmp_path / "detector.onnx")) == 0
     assert len(choose_detector(tmp_path / "detector.onnx", None).detect(frames(1)[0])) == 1

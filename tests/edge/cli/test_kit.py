@@ -15,11 +15,11 @@ import pytest
 from edge import paths
 from edge.kit import format as kits
 from edge.kit.manifest import Thresholds
-from tests.fakes.cameras import until
 from tests.fakes.mjpeg_server import MjpegServer
 from tests.fixtures.command import command, environment, started
 from tests.fixtures.kits import signing_keys
 from tests.fixtures.orl_door import GUEST, empty_room, frames, kit_version, sending
+from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,6 @@ from edge.kit.store import RECORD, KitChange, Store
 from edge.kit.watch import PROBATION_FRAMES, KitWatch, ProbationRecognizer
 from edge.terminal.loop import Terminal
 from edge.vision.recognize import Recognizer
-from tests.fakes.cameras import until
 from tests.fakes.sinks import RecordingSink, RecordingViewer
 from tests.fakes.stage import Stage
 from tests.fixtures.events import NOON
@@ -28,6 +27,7 @@ from tests.fixtures.kits import digest
 from tests.fixtures.orl_door import FPS, GUEST, empty_room, frames, kit_with_wrong_results, load_on_probation
 from tests.fixtures.orl_door import kit_version as kit
 from tests.fixtures.terminals import run_to_end
+from tests.fixtures.waiting import until
 
 INTERVAL = 0.01
 

@@ -20,7 +20,6 @@ import pytest
 
 from edge import paths
 from edge import settings as configuration
-from edge.cli import main as cli
 from edge.errors import ServiceError
 from edge.settings import Settings
 from edge.terminal import service
@@ -29,6 +28,7 @@ from tests.fakes.mjpeg_server import MjpegServer
 from tests.fakes.sinks import fail
 from tests.fakes.stage import Stage
 from tests.fixtures import orl_door
+from tests.fixtures.command import run_edge
 from tests.fixtures.data import ROOT
 from tests.fixtures.orl_door import GUEST, STRANGER, frames, promise, sending
 from tests.fixtures.programs import tool
@@ -359,12 +359,8 @@ def test_word_with_a_line_break_is_rejected() -> None:
 
 
 def edge(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["edge", *map(str, words)])
     monkeypatch.delenv("EDGE_SETTINGS", raising=False)
-    with pytest.raises(SystemExit) as leaving:
-        cli.main()
-    assert isinstance(leaving.value.code, int)
-    return leaving.value.code
+    return run_edge(monkeypatch, *words)
 
 
 def test_install_service_writes_a_valid_unit(

@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_sco
 from edge.errors import UsageError
 from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces
-from tests.trainer.conftest import Call
+from tests.fixtures.trainer_command import TrainerCommand
 from trainer.baselines.registry import METHODS, method_of
 from trainer.method.base import CodeClassifier
 from trainer.paper.experiments import Cell
@@ -92,7 +92,7 @@ def test_grid_search_of_scikit_learn_tunes_a_baseline() -> None:
 
 
 @each_method
-def test_reproduce_accepts_the_method(trainer: Call, data: Path, name: str) -> None:
+def test_reproduce_accepts_the_method(trainer: TrainerCommand, data: Path, name: str) -> None:
     words = ("reproduce", "--dataset", "ar", "--data", data, "--method", name, "--splits", "1", "--json", "--threads", "1")
     code, out, err = trainer(*words)
     assert code == 0, err
@@ -102,7 +102,9 @@ def test_reproduce_accepts_the_method(trainer: Call, data: Path, name: str) -> N
     assert result["parameters"].items() >= tuned_parameters(Cell(dataset="ar"), "pixels", name).items()
 
 
-def test_reproduce_tunes_a_method_and_prints_toml(trainer: Call, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reproduce_tunes_a_method_and_prints_toml(
+    trainer: TrainerCommand, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(METHODS, "srs", replace(METHODS["srs"], grid={"lam": (1e-3, 1e3)}))
     words = ("reproduce", "--dataset", "ar", "--data", data, "--method", "srs", "--tune", "--folds", "2", "--jobs", "1")
     code, out, err = trainer(*words)
@@ -112,7 +114,7 @@ def test_reproduce_tunes_a_method_and_prints_toml(trainer: Call, data: Path, mon
     assert command in out
 
 
-def test_unknown_methods_and_options_of_other_methods_are_errors(trainer: Call, data: Path) -> None:
+def test_unknown_methods_and_options_of_other_methods_are_errors(trainer: TrainerCommand, data: Path) -> None:
     code, out, err = trainer("reproduce", "--dataset", "ar", "--data", data, "--method", "srw", "--schedule", "paper")
     assert (code, out) == (2, "")
     assert "srw has no --schedule." in err
@@ -128,7 +130,9 @@ def test_given_parameters_are_used_and_reported(data: Path) -> None:
     assert (result["iterations"], result["parameters"]) == (7, {"atoms_per_class": 5, "lam": 2e-3})
 
 
-def test_tune_writes_parameters_that_fit_reads(trainer: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tune_writes_parameters_that_fit_reads(
+    trainer: TrainerCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for i, (image, label) in enumerate(zip(*faces(), strict=True)):
         (tmp_path / "photos" / f"p{label}").mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(tmp_path / "photos" / f"p{label}" / f"{i}.png"), image)

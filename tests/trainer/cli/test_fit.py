@@ -17,7 +17,7 @@ from edge.kit.manifest import ALIGNMENT
 from edge.vision.preprocess import SIZE
 from tests.fixtures import portraits
 from tests.fixtures.data import faces, file_of, write_photos
-from tests.trainer.conftest import Call
+from tests.fixtures.trainer_command import TrainerCommand
 from trainer.model import Model
 
 
@@ -27,7 +27,7 @@ def photos(tmp_path: Path) -> Path:
     return write_photos(tmp_path / "photos", images, np.array([f"person {label}" for label in labels]))
 
 
-def test_fit_writes_a_model_that_recognises(trainer: Call, photos: Path, tmp_path: Path) -> None:
+def test_fit_writes_a_model_that_recognises(trainer: TrainerCommand, photos: Path, tmp_path: Path) -> None:
     output = tmp_path / "door.npz"
     code, out, err = trainer("fit", photos, "--cropped", "-o", output, "--coding", "l21")
     assert (code, out) == (0, "")
@@ -42,7 +42,7 @@ def test_fit_writes_a_model_that_recognises(trainer: Call, photos: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_fit_and_tune_accept_photographs(trainer: Call, tmp_path: Path) -> None:
+def test_fit_and_tune_accept_photographs(trainer: TrainerCommand, tmp_path: Path) -> None:
     portraits.yunet()  # skips without the detector
     for name in ("s1", "s2", "s3"):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -62,7 +62,7 @@ def test_fit_and_tune_accept_photographs(trainer: Call, tmp_path: Path) -> None:
     assert trainer(*words, *grid)[0] == 0
 
 
-def test_bad_options_are_rejected_before_photos_are_read(trainer: Call, tmp_path: Path) -> None:
+def test_bad_options_are_rejected_before_photos_are_read(trainer: TrainerCommand, tmp_path: Path) -> None:
     fit = ("fit", tmp_path / "nowhere", "-o", tmp_path / "door.npz")
     for options, words in (
         (("--copies", "3"), "Add --augment"),
@@ -73,7 +73,7 @@ def test_bad_options_are_rejected_before_photos_are_read(trainer: Call, tmp_path
         assert (code, words in err, "nowhere" in err) == (2, True, False), err
 
 
-def test_given_strangers_set_the_threshold(trainer: Call, photos: Path, tmp_path: Path) -> None:
+def test_given_strangers_set_the_threshold(trainer: TrainerCommand, photos: Path, tmp_path: Path) -> None:
     """Four people are too few to leave people out."""
     output = tmp_path / "door.npz"
     images, _ = faces(people=3, seed=9)
@@ -94,7 +94,7 @@ def test_given_strangers_set_the_threshold(trainer: Call, photos: Path, tmp_path
 
 
 @pytest.mark.parametrize("by", ["name", "photo"])
-def test_enrolled_person_among_strangers_is_rejected(trainer: Call, photos: Path, tmp_path: Path, by: str) -> None:
+def test_enrolled_person_among_strangers_is_rejected(trainer: TrainerCommand, photos: Path, tmp_path: Path, by: str) -> None:
     own, name = next((photos / "person 1").iterdir()), "person 1" if by == "name" else "zoe"
     (tmp_path / "others" / name).mkdir(parents=True)
     image = faces(seed=9)[0][0] if by == "name" else read_grey(own)
@@ -105,7 +105,7 @@ def test_enrolled_person_among_strangers_is_rejected(trainer: Call, photos: Path
     assert f"strangers are enrolled, by name or by photo: {name}/1.png" in err
 
 
-def test_options_override_config_and_preset(trainer: Call, photos: Path, tmp_path: Path) -> None:
+def test_options_override_config_and_preset(trainer: TrainerCommand, photos: Path, tmp_path: Path) -> None:
     config, output = tmp_path / "t.toml", tmp_path / "m.npz"
     config.write_text("lam = 12.0\neta = 0.5\n")
     assert (
@@ -115,7 +115,7 @@ def test_options_override_config_and_preset(trainer: Call, photos: Path, tmp_pat
     assert (parameters["lam"], parameters["eta"], parameters["coding"]) == (12.0, 0.25, "l21")
 
 
-def test_tune_writes_a_config_for_fit(trainer: Call, photos: Path, tmp_path: Path) -> None:
+def test_tune_writes_a_config_for_fit(trainer: TrainerCommand, photos: Path, tmp_path: Path) -> None:
     output = tmp_path / "tuned.toml"
     grid = ("--features", "pixels,gradient", "--lam", "25", "--alpha", "0.5", "--gamma", "0.05", "--folds", "2", "--jobs", "1")
     code, out, _ = trainer("tune", photos, "--cropped", "-o", output, "--coding", "l21", *grid)
@@ -124,7 +124,7 @@ def test_tune_writes_a_config_for_fit(trainer: Call, photos: Path, tmp_path: Pat
     assert trainer("fit", photos, "--cropped", "--config", output, "-o", tmp_path / "m.npz")[0] == 0
 
 
-def test_reproduce_prints_one_json_object(trainer: Call) -> None:
+def test_reproduce_prints_one_json_object(trainer: TrainerCommand) -> None:
     data = file_of("yaleb_96x84.npz")
     code, out, _ = trainer("reproduce", "--dataset", "yaleb", "--data", data, "--rate", "8", "--splits", "2", "--json")
     assert code == 0
@@ -156,7 +156,7 @@ def test_reproduce_prints_one_json_object(trainer: Call) -> None:
     ],
 )
 def test_bad_input_gives_a_message_and_exit_code_2(
-    trainer: Call, photos: Path, tmp_path: Path, words: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+    trainer: TrainerCommand, photos: Path, tmp_path: Path, words: list[str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     known = {"PHOTOS": str(photos), "OUT": str(tmp_path / "out.npz")}
@@ -167,7 +167,7 @@ def test_bad_input_gives_a_message_and_exit_code_2(
     assert not (tmp_path / "out.npz").exists()
 
 
-def test_failed_training_keeps_the_old_model(trainer: Call, photos: Path, tmp_path: Path) -> None:
+def test_failed_training_keeps_the_old_model(trainer: TrainerCommand, photos: Path, tmp_path: Path) -> None:
     output = tmp_path / "door.npz"
     output.write_bytes(b"old model")
     assert trainer("fit", photos, "--cropped", "-o", output, "--lam", "1e-4")[0] == 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces, write_photos
-from tests.trainer.conftest import Call
+from tests.fixtures.trainer_command import TrainerCommand
 from trainer.data.gallery import Gallery
 from trainer.data.label_noise import apparent_classes, leave_one_out_scores
 from trainer.method.classifier import one_hot, ridge
@@ -98,7 +98,7 @@ def test_wrong_label_is_not_counted_as_stranger() -> None:
     assert np.quantile(doubting, 0.9) < np.quantile(trusting, 0.9)
 
 
-def test_fit_lists_suspected_photos(trainer: Call, tmp_path: Path) -> None:
+def test_fit_lists_suspected_photos(trainer: TrainerCommand, tmp_path: Path) -> None:
     images, labels = faces(PEOPLE, PHOTOS)
     labels[2] = 7
     write_photos(tmp_path / "photos", images, np.array([f"p{label}" for label in labels]))

@@ -21,7 +21,7 @@ import pytest
 
 from edge.errors import UsageError
 from tests.fixtures import kits as doors
-from tests.trainer.conftest import Call
+from tests.fixtures.trainer_command import TrainerCommand
 from trainer.data.gallery import Gallery, RejectedPhoto
 from trainer.evaluation import figures
 from trainer.evaluation.evaluate import Evaluation, measure
@@ -260,7 +260,7 @@ def test_page_without_model_threshold_or_strangers_is_complete(found: Evaluation
 
 
 @pytest.mark.slow
-def test_command_writes_page_and_json(trainer: Call, files: Path, tmp_path: Path) -> None:
+def test_command_writes_page_and_json(trainer: TrainerCommand, files: Path, tmp_path: Path) -> None:
     report, facts = tmp_path / "out.html", tmp_path / "out.json"
     model = files / "door.npz"
     given = ("--strangers", files / "strangers.npz", "--report", report, "--json", facts)
@@ -291,7 +291,7 @@ def test_command_writes_page_and_json(trainer: Call, files: Path, tmp_path: Path
     ],
 )
 def test_bad_input_gives_a_sentence_and_an_exit_code(
-    trainer: Call,
+    trainer: TrainerCommand,
     files: Path,
     words: list[str],
     says: str,
@@ -305,7 +305,7 @@ def test_bad_input_gives_a_sentence_and_an_exit_code(
 
 
 def test_full_disk_is_an_error_without_a_partial_file(
-    trainer: Call, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainer: TrainerCommand, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -10,7 +10,7 @@ import pytest
 
 from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces, write_photos
-from tests.trainer.conftest import Call
+from tests.fixtures.trainer_command import TrainerCommand
 from trainer.features import illumination as light
 from trainer.features.illumination import without_misleading_pixels
 from trainer.method.classifier import one_hot, ridge
@@ -56,7 +56,7 @@ def test_lead_is_that_of_a_classifier_without_the_photo() -> None:
         assert np.isclose(leads[i], (scores[classes[i]] - best) / np.linalg.norm(scores), atol=1e-6)
 
 
-def test_fit_chooses_features_unless_they_are_given(trainer: Call, tmp_path: Path) -> None:
+def test_fit_chooses_features_unless_they_are_given(trainer: TrainerCommand, tmp_path: Path) -> None:
     images, labels = faces(PEOPLE, PHOTOS)
     write_photos(tmp_path / "photos", lit(images), labels)
     output = tmp_path / "door.npz"

@@ -20,7 +20,7 @@ import pytest
 
 from edge.errors import TrainingError, UsageError
 from tests.fixtures.data import faces
-from tests.trainer.conftest import Call
+from tests.fixtures.trainer_command import TrainerCommand
 from trainer.baselines.registry import METHODS
 from trainer.paper import tables, typeset
 from trainer.paper.experiments import CELLS, Data, load_data
@@ -267,7 +267,7 @@ def start(folder: Path, output: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.slow
-def test_killed_run_continues_where_it_was(trainer: Call, folder: Path, tmp_path: Path) -> None:
+def test_killed_run_continues_where_it_was(trainer: TrainerCommand, folder: Path, tmp_path: Path) -> None:
     process = start(folder, tmp_path)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -294,7 +294,7 @@ def test_ctrl_c_ends_the_command_without_a_traceback(folder: Path, tmp_path: Pat
     assert err.strip() == b"interrupted"
 
 
-def test_command_writes_three_files_and_prints_markdown(trainer: Call, folder: Path, tmp_path: Path) -> None:
+def test_command_writes_three_files_and_prints_markdown(trainer: TrainerCommand, folder: Path, tmp_path: Path) -> None:
     words = ("tables", "--data", folder, "--quick", "--methods", "lclrrdl", "--jobs", "1", "-o", tmp_path / "results")
     code, out, err = trainer(*words)
     assert (code, "Saved" in err) == (0, True)
@@ -309,7 +309,7 @@ def test_command_writes_three_files_and_prints_markdown(trainer: Call, folder: P
     assert len(lines_of(results / "runs.jsonl")) == 1, "nothing was missing"
 
 
-def test_timed_jobs_run_alone_with_both_schedules(trainer: Call, folder: Path, tmp_path: Path) -> None:
+def test_timed_jobs_run_alone_with_both_schedules(trainer: TrainerCommand, folder: Path, tmp_path: Path) -> None:
     words = ("--cells", "ar-sun", "--methods", "lclrrdl", "--splits", "1", "--jobs", "1", "-o", tmp_path)
     code, out, err = trainer("tables", "--data", folder, *words)
     assert code == 0, err
@@ -335,7 +335,7 @@ def test_timed_jobs_run_alone_with_both_schedules(trainer: Call, folder: Path, t
     ],
 )
 def test_bad_input_gives_a_sentence_and_an_exit_code(
-    trainer: Call,
+    trainer: TrainerCommand,
     folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -395,7 +395,7 @@ def test_failed_tuning_does_not_stop_other_methods(
 
 
 def test_failures_are_the_error_of_the_command(
-    trainer: Call,
+    trainer: TrainerCommand,
     folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
