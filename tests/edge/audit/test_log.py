@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.audit.log import AuditLog, Entry
+from edge.audit.log import AuditLog, Entry, _plain_errors
 from edge.errors import AuditChainError, AuditDamagedError, AuditError, UsageError
 from edge.events.event import notice
 from tests.fixtures.events import NOON, make_event
@@ -266,12 +267,43 @@ def test_two_threads_can_create_the_log_at_the_same_time(tmp_path: Path) -> None
 # Files and disks
 
 
+class BusyDatabase:
+    """Fails a number of times with an error code of SQLite."""
+
+    def __init__(self, failures: int, code: int) -> None:
+        self.failures, self.code, self.calls = failures, code, 0
+
+    def execute(self, statement: str) -> None:
+        self.calls += 1
+        if self.calls <= self.failures:
+            error = sqlite3.OperationalError(statement)
+            error.sqlite_errorcode = self.code
+            raise error
+
+
+def test_only_a_busy_database_is_tried_again(log: AuditLog) -> None:
+    connection = log._db
+    for code, seconds, calls in ((sqlite3.SQLITE_BUSY, 60, 3), (sqlite3.SQLITE_BUSY, -1, 1), (sqlite3.SQLITE_IOERR, 60, 1)):
+        busy = BusyDatabase(2, code)
+        log._db = busy  # type: ignore[assignment]
+        with suppress(sqlite3.OperationalError):
+            log._use_write_ahead_log(time.monotonic() + seconds)
+        assert busy.calls == calls
+    log._db = connection
+
+
+def test_undecodable_text_means_a_damaged_file(path: Path) -> None:
+    with pytest.raises(AuditDamagedError), _plain_errors(path):
+        b"\xff".decode()
+
+
 def test_files_are_private(log: AuditLog, path: Path) -> None:
     log.append(make_event())
     files = list(path.parent.iterdir())
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA application_id").fetchone() == (0x1C1A0D17,), "existing logs must stay readable"
         assert db.execute("PRAGMA user_version").fetchone() == (1,)
+    assert (log._value("PRAGMA secure_delete"), log._value("PRAGMA synchronous")) == (1, 2)
     assert len(files) == 3  # the log, the write-ahead file and its index
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
