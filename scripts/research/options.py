@@ -12,5 +12,6 @@ DATA = Path(os.environ.get("LCLRR_DATA", Path(__file__).resolve().parents[3] / "
 
 Data = Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz.")]
 Output = Annotated[Path | None, typer.Option("--json", help="Save results to this file, and continue from the results in it.")]
+Only = Annotated[str, typer.Option(help="Measure only the cells with this in their name, such as ar- or 4x2.")]
 Splits = Annotated[int, typer.Option(min=1, help="Random splits to average over.")]
 Seed = Annotated[int, typer.Option(help="Seed of the splits.")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -11,11 +11,11 @@ from edge.cli import common as console
 from export import graph
 from export import measure as calibrate
 from export.build import factorise
-from scripts.research.options import DATA, Data, Output, Splits
-from scripts.research.reproduce import ROWS, Row, key_of
+from scripts.research.options import DATA, Data, Only, Output, Splits
+from scripts.research.reproduce import Row, chosen_cells, measure_cells
 from scripts.research.results import ResultsFile
 from trainer.data.gallery import Gallery
-from trainer.paper.experiments import CELLS, FILES, Cell, load_arrays
+from trainer.paper.experiments import Cell
 from trainer.paper.tuned import tuned_parameters
 from trainer.presets import DEFAULT, PRESETS
 from trainer.training import fit
@@ -29,19 +29,17 @@ def main(
     splits: Splits = 5,
     output: Output = None,
     data: Data = DATA,
-    only: Annotated[str, typer.Option(help="Measure only the cells with this in their name.")] = "",
+    only: Only = "",
 ) -> None:
     """Train, choose iterations and export as `edge-export build` does, and compare on the test faces."""
     results = ResultsFile(output)
-    for cell in CELLS:
-        for row in ROWS:
-            key = key_of(cell, row, splits)
-            if row.schedule == "paper" or only not in key:
-                continue
-            if key not in results:
-                images, labels = load_arrays(data / FILES[cell.dataset], cell)
-                results.save(key, [measure(images, labels, cell, row, split) for split in range(splits)])
-            console.say(line(key, results[key]))
+    cells = [(key, cell, row) for key, cell, row in chosen_cells(splits, only) if row.schedule == "fast"]
+
+    def measure_splits(images: Any, labels: Any, cell: Cell, row: Row) -> list[dict[str, Any]]:
+        return [measure(images, labels, cell, row, split) for split in range(splits)]
+
+    for key in measure_cells(results, cells, data, measure_splits):
+        console.say(line(key, results[key]))
     differences = {key: mean(runs, "kit") - mean(runs, "trainer") for key, runs in results.items() if only in key}
     outside = [key for key, difference in differences.items() if abs(difference) > GOAL]
     typer.echo("\n".join(line(key, results[key]) for key in differences))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import typer
 
 from edge.cli import common as console
-from scripts.research.options import DATA, Data, Output, Splits
+from scripts.research.options import DATA, Data, Only, Output, Splits
 from scripts.research.results import ResultsFile
 from trainer.paper import published
 from trainer.paper.experiments import CELLS, FILES, Cell, load_arrays
 from trainer.paper.reproduce import reproduce
+from trainer.types import Array
 
 
 class Row(NamedTuple):
@@ -43,18 +47,38 @@ def main(
     splits: Splits = 5,
     output: Output = None,
     data: Data = DATA,
-    only: Annotated[str, typer.Option(help="Measure only the cells with this in their name, such as ar- or 4x2.")] = "",
+    only: Only = "",
 ) -> None:
     """Measure all cells and print the table."""
     results = ResultsFile(output)
-    for row in ROWS:
-        for cell in CELLS:
-            key = key_of(cell, row, splits)
-            if key not in results and only in key:
-                images, labels = load_arrays(data / FILES[cell.dataset], cell)
-                results.save(key, reproduce(images, labels, cell, splits=splits, **row._asdict()))
-                console.say(f"{key}: {results[key]['accuracy_mean']:.2f} ({results[key]['train_seconds_mean']:.1f} s)")
+
+    def measure(images: Array, labels: Array, cell: Cell, row: Row) -> Any:
+        return reproduce(images, labels, cell, splits=splits, **row._asdict())
+
+    for key in measure_cells(results, chosen_cells(splits, only), data, measure):
+        console.say(f"{key}: {results[key]['accuracy_mean']:.2f} ({results[key]['train_seconds_mean']:.1f} s)")
     typer.echo(table(results, splits))
+
+
+def measure_cells(
+    results: ResultsFile,
+    cells: Iterable[tuple[str, Cell, Row]],
+    data: Path,
+    measure: Callable[[Array, Array, Cell, Row], Any],
+) -> Iterator[str]:
+    """Measure and save the cells that are not in the results. Yield the keys of all cells."""
+    for key, cell, row in cells:
+        if key not in results:
+            images, labels = load_arrays(data / FILES[cell.dataset], cell)
+            results.save(key, measure(images, labels, cell, row))
+        yield key
+
+
+def chosen_cells(splits: int, only: str) -> Iterator[tuple[str, Cell, Row]]:
+    """Yield key, cell and row of all measurements with `only` in their key."""
+    for row, cell in itertools.product(ROWS, CELLS):
+        if only in (key := key_of(cell, row, splits)):
+            yield key, cell, row
 
 
 def key_of(cell: Cell, row: Row, splits: int) -> str:

@@ -19,7 +19,7 @@ Depth = Callable[[Array, Array], Array]  # height of a surface above x and y, to
 HEIGHT, WIDTH = 480, 640
 PIVOT = np.array([0.0, 0.5, -0.8])[:, None, None]  # the centre of rotation of a head
 RETRY_SECONDS = 3.0  # a visitor who sees no reaction moves again
-DIRECTIONS = {"left": (1, 0), "right": (-1, 0), "down": (0, 1)}
+DIRECTIONS = {"left": (1, 0), "right": (-1, 0), "down": (0, 1)}  # of yaw and pitch, by prompt
 
 
 # Shapes
@@ -126,7 +126,7 @@ def _surface_points(depth: Depth, pose: Pose, step: int = 8) -> tuple[Array, Arr
     roll = np.exp(-1j * np.deg2rad(pose.roll))
     aim = ((across - pose.centre[0]) + 1j * (down - pose.centre[1])) * roll / pose.scale
     x, y = aim.real.copy(), aim.imag.copy()
-    turn = _rotation(pose.yaw, pose.pitch)
+    turn = rotation(pose.yaw, pose.pitch)
     for _ in range(14):
         point = np.tensordot(turn, np.stack([x, y, depth(x, y)]) - PIVOT, 1) + PIVOT
         magnification = pose.distance / (pose.distance - point[2])
@@ -136,7 +136,8 @@ def _surface_points(depth: Depth, pose: Pose, step: int = 8) -> tuple[Array, Arr
     return tuple(cv2.remap(part.astype(np.float32), *fine, cv2.INTER_LINEAR) for part in (x, y))  # type: ignore[return-value]
 
 
-def _rotation(yaw: float, pitch: float) -> Array:
+def rotation(yaw: float, pitch: float) -> Array:
+    """Return the rotation matrix of a head, given angles in degrees."""
     a, b = np.deg2rad([yaw, pitch])
     about_y = np.array([[np.cos(a), 0, np.sin(a)], [0, 1, 0], [-np.sin(a), 0, np.cos(a)]])
     about_x = np.array([[1, 0, 0], [0, np.cos(b), np.sin(b)], [0, -np.sin(b), np.cos(b)]])
