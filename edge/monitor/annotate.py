@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -75,19 +75,15 @@ def _draw_label(canvas: Image, mark: Mark, unit: float) -> None:
     cv2.rectangle(canvas, (x, y), (x + plate_width, y + plate_height), _colour(mark), -1)
     for line in lines:
         y += pad + line.height
-        line.write(canvas, (x + pad, y), INK)
+        cv2.putText(canvas, line.text, (x + pad, y), FONT, line.scale, INK, line.weight, cv2.LINE_AA)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Line:
+class _Line(NamedTuple):
     text: str
     scale: float
     weight: int
     width: int
     height: int
-
-    def write(self, canvas: Image, at: tuple[int, int], ink: tuple[int, int, int]) -> None:
-        cv2.putText(canvas, self.text, at, FONT, self.scale, ink, self.weight, cv2.LINE_AA)
 
 
 def _fitted(text: str, scale: float, width: int) -> _Line:
@@ -98,7 +94,7 @@ def _fitted(text: str, scale: float, width: int) -> _Line:
     while (size := cv2.getTextSize(shown, FONT, scale, weight)[0])[0] > width and length > 0:
         length -= 1
         shown = text[:length] + ".."
-    return _Line(text=shown, scale=scale, weight=weight, width=size[0], height=size[1])
+    return _Line(shown, scale, weight, *size)
 
 
 def _colour(mark: Mark) -> tuple[int, int, int]:

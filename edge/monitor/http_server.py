@@ -8,10 +8,11 @@ import re
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, nullcontext, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 from edge.errors import ListenError
@@ -19,7 +20,10 @@ from edge.errors import ListenError
 CONNECTIONS = 32
 CLIENT_SECONDS = 10.0
 """A client that needs longer to send a request or to read the response is dropped."""
+SEND_BUFFER = 1 << 17
+"""Bytes. Small, because video frames that wait in the buffer get old."""
 HEADERS = {
+    "Allow": "GET, HEAD",
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
@@ -47,75 +51,67 @@ def parse_address(text: str) -> tuple[str, int]:
         raise ListenError(f"{text!r} is not a valid address.", "Use an address such as 127.0.0.1:8080.") from None
 
 
-class Site:
-    """Base class of preview and metrics: a server, open inside a `with` block, about the health of one terminal."""
+@dataclass(frozen=True)
+class Page:
+    """A response."""
 
-    def __init__(self, name: str, address: str, handler: type[Handler]) -> None:
-        self._health: Callable[[], Mapping[str, Any]] | None = None
-        self._server = Server(name, address, handler, self)
-
-    @property
-    def url(self) -> str:
-        return self._server.url
-
-    def watch(self, health: Callable[[], Mapping[str, Any]]) -> None:
-        """Serve the health that this function returns."""
-        self._health = health
-
-    def close(self) -> None:
-        """Close at once, even while clients are served."""
-        self._server.close()
-
-    def __enter__(self) -> Self:
-        self._server.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    body: bytes
+    kind: str = "text/plain; charset=utf-8"
+    status: HTTPStatus = HTTPStatus.OK
+    stream: Generator[bytes, None, None] | None = None
+    """Follows the body, until one side closes."""
 
 
-class Server(HTTPServer):
-    """Serves a `site` between start() and close(), with one thread for each of at most CONNECTIONS clients."""
+class Site(ThreadingHTTPServer):
+    """Serves pages about one terminal inside a `with` block, with one thread for each of at most CONNECTIONS clients."""
 
     request_queue_size = CONNECTIONS
+    daemon_threads = False  # close() waits for them
 
-    def __init__(self, name: str, address: str, handler: type[Handler], site: Any) -> None:
+    def __init__(self, name: str, address: str) -> None:
         host, port = parse_address(address)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.site = site
         self.is_local = ipaddress.ip_address(host).is_loopback
         self._name = name
-        self._connections: dict[threading.Thread, socket.socket] = {}
-        self._lock = threading.Lock()
+        self._health: Callable[[], Mapping[str, Any]] | None = None
+        self._clients: set[socket.socket] = set()
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name=name, daemon=True)
         try:
-            super().__init__((host, port), handler)
+            super().__init__((host, port), Handler)
         except OSError as error:
             raise ListenError(
                 f"The {name} cannot be served at {host}, port {port} ({error.strerror}).", "Choose another address or port."
             ) from None
+
+    def page(self, path: str) -> Page | None:
+        """Return the response to a GET request, or None if there is no such page."""
+        raise NotImplementedError
 
     @property
     def url(self) -> str:
         host, port = self.server_address[:2]
         return f"http://[{host!s}]:{port}/" if ":" in str(host) else f"http://{host!s}:{port}/"
 
-    def start(self) -> None:
+    def watch(self, health: Callable[[], Mapping[str, Any]]) -> None:
+        """Serve the health that this function returns."""
+        self._health = health
+
+    def __enter__(self) -> Self:
         self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close at once, even while clients are served."""
         if self._thread.is_alive():
             self.shutdown()
             self._thread.join()
-        self.server_close()
-        with self._lock:
-            connections = dict(self._connections)
-        for request in connections.values():
+        for client in list(self._clients):
             with suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)  # ends the wait of a thread for its client
-        for thread in connections:
-            thread.join(1.0)
+                client.shutdown(socket.SHUT_RDWR)  # ends the wait of a thread for its client
+        self.server_close()
 
     def allows(self, host_header: str) -> bool:
         """Return whether the Host header is ours. This stops DNS rebinding: another site can point its own name at this
@@ -132,74 +128,61 @@ class Server(HTTPServer):
         socketserver.TCPServer.server_bind(self)  # HTTPServer.server_bind would look up the host name in the network
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        thread = threading.Thread(target=self._serve, args=(request, client_address), name=f"{self._name} client", daemon=True)
-        with self._lock:
-            # Finished threads are removed only here: close() must join every thread.
-            self._connections = {thread: socket for thread, socket in self._connections.items() if thread.is_alive()}
-            full = len(self._connections) >= CONNECTIONS
-            if not full:
-                thread.start()
-                self._connections[thread] = request
-        if full:
+        if len(self._clients) < CONNECTIONS:
+            self._clients.add(request)
+            super().process_request(request, client_address)
+        else:
             self.shutdown_request(request)
 
-    def _serve(self, request: socket.socket, client_address: Any) -> None:
-        try:
-            self.finish_request(request, client_address)
-        except Exception:
-            self.handle_error(request, client_address)
-        finally:
-            self.shutdown_request(request)
+    def shutdown_request(self, request: Any) -> None:
+        self._clients.discard(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("a client of the %s disconnected", self._name, exc_info=True)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one client. Subclasses implement `get`."""
+    """Answers one client."""
 
-    server: Server
+    server: Site
     timeout = CLIENT_SECONDS
     server_version = "lclrr-edge"
     sys_version = ""
+
+    def setup(self) -> None:
+        self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        super().setup()
 
     def parse_request(self) -> bool:
         """Reject all methods except GET and HEAD, and requests for another host."""
         if not super().parse_request():
             return False
         if self.command not in ("GET", "HEAD"):
-            self.answer(b"Read-only.\n", status=HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD")
+            self._answer(Page(b"Read-only.\n", status=HTTPStatus.METHOD_NOT_ALLOWED))
         elif not self.server.allows(self.headers.get("Host", "")):
-            self.answer(b"Wrong host.\n", status=HTTPStatus.FORBIDDEN)
+            self._answer(Page(b"Wrong host.\n", status=HTTPStatus.FORBIDDEN))
         else:
             return True
         return False
 
-    def get(self, path: str) -> None:
-        """Answer a GET or HEAD request."""
-        raise NotImplementedError
-
     def do_GET(self) -> None:
-        self.get(self.path.partition("?")[0])
+        page = self.server.page(self.path.partition("?")[0]) or Page(b"Not found.\n", status=HTTPStatus.NOT_FOUND)
+        with nullcontext() if page.stream is None else closing(page.stream):
+            self._answer(page)
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
+    do_HEAD = do_GET  # noqa: N815 (the name that the base class calls)
 
-    def answer(
-        self, body: bytes, kind: str = "text/plain; charset=utf-8", status: HTTPStatus = HTTPStatus.OK, **headers: str
-    ) -> None:
-        self.head(status, kind, headers | {"Content-Length": str(len(body))})
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def not_found(self) -> None:
-        self.answer(b"Not found.\n", status=HTTPStatus.NOT_FOUND)
-
-    def head(self, status: HTTPStatus, kind: str, more: Mapping[str, str]) -> None:
-        self.send_response(status)
-        for name, value in ({"Content-Type": kind} | HEADERS | dict(more)).items():
+    def _answer(self, page: Page) -> None:
+        length = {"Content-Length": str(len(page.body))} if page.stream is None else {}
+        self.send_response(page.status)
+        for name, value in (HEADERS | {"Content-Type": page.kind} | length).items():
             self.send_header(name, value)
         self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(page.body)
+            for chunk in page.stream or ():
+                self.wfile.write(chunk)
 
     def log_message(self, format: str, *args: Any) -> None:
         log.debug(format, *args)

@@ -12,12 +12,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.metadata import version
-from types import ModuleType
 from typing import Any
 
 from edge.errors import ListenError, UsageError
 from edge.events.health import Count
-from edge.monitor.http_server import Handler, Site, parse_address
+from edge.monitor.http_server import Page, Site, parse_address
 from edge.stages import STAGES
 from edge.text import strict_json
 
@@ -47,16 +46,10 @@ class MetricsSettings:
     """Address on this machine, e.g. 127.0.0.1:9109 (not set: no metrics)."""
 
     def __post_init__(self) -> None:
-        if self.address is not None:
-            _check_local(self.address)
-
-
-def _check_local(address: str) -> None:
-    host, _ = parse_address(address)
-    if not ipaddress.ip_address(host).is_loopback:
-        raise ListenError(
-            f"Metrics can be served only on this machine, not at {host}.", "Use an address such as 127.0.0.1:9109."
-        )
+        host = "127.0.0.1" if self.address is None else parse_address(self.address)[0]
+        if not ipaddress.ip_address(host).is_loopback:
+            problem = f"Metrics can be served only on this machine, not at {host}."
+            raise ListenError(problem, "Use an address such as 127.0.0.1:9109.")
 
 
 def problems(health: Mapping[str, Any]) -> list[str]:
@@ -78,8 +71,12 @@ class Metrics(Site):
     """
 
     def __init__(self, address: str) -> None:
-        _check_local(address)
-        self._prometheus = _prometheus_client()
+        try:
+            import prometheus_client.core
+        except ImportError:
+            problem = "Metrics need the package prometheus-client, which is not installed."
+            raise UsageError(problem, "Run `pip install 'lclrr-edge[metrics]'`.") from None
+        self._prometheus = prometheus_client
         self._registry = self._prometheus.CollectorRegistry()
         self._registry.register(self)
         self._seconds = self._prometheus.Histogram(
@@ -87,21 +84,21 @@ class Metrics(Site):
         )
         for stage in STAGES:
             self._seconds.labels(stage)  # exists from the start, with count 0
-        super().__init__("metrics", address, _Handler)
+        super().__init__("metrics", address)
 
     def stage(self, name: str) -> AbstractContextManager[object]:
         """Return a timer for a stage."""
         timer: AbstractContextManager[object] = self._seconds.labels(name).time()
         return timer
 
-    def text(self) -> tuple[bytes, str]:
-        """Return the body of /metrics, and its content type."""
-        return self._prometheus.generate_latest(self._registry), self._prometheus.CONTENT_TYPE_LATEST
-
-    def healthz(self) -> tuple[bool, bytes]:
-        """Return whether there are no problems, and the body of /healthz."""
+    def page(self, path: str) -> Page | None:
+        if path == "/metrics":
+            return Page(self._prometheus.generate_latest(self._registry), self._prometheus.CONTENT_TYPE_LATEST)
+        if path != "/healthz":
+            return None
         found = ["the terminal is starting"] if self._health is None else problems(self._health())
-        return not found, strict_json({"status": "failing" if found else "ok", "problems": found}).encode()
+        body = strict_json({"status": "failing" if found else "ok", "problems": found}).encode()
+        return Page(body, "application/json", HTTPStatus.SERVICE_UNAVAILABLE if found else HTTPStatus.OK)
 
     def collect(self) -> Iterator[Any]:
         """Return the metrics for one request; called by the registry."""
@@ -130,30 +127,3 @@ class Metrics(Site):
         yield core.GaugeMetricFamily("edge_frame_age_seconds", "Age of the last frame.", math.nan if age is None else age)
         running = {"version": version("lclrr-edge"), "kit": health["kit"]}
         yield core.InfoMetricFamily("edge_terminal", "Version and kit of this terminal.", running)
-
-    def describe(self) -> list[Any]:
-        """Return no metrics: they are unknown before the terminal runs."""
-        return []
-
-
-def _prometheus_client() -> ModuleType:
-    try:
-        import prometheus_client
-        import prometheus_client.core
-    except ImportError:
-        raise UsageError(
-            "Metrics need the package prometheus-client, which is not installed.", "Run `pip install 'lclrr-edge[metrics]'`."
-        ) from None
-    return prometheus_client
-
-
-class _Handler(Handler):
-    def get(self, path: str) -> None:
-        metrics: Metrics = self.server.site
-        if path == "/metrics":
-            self.answer(*metrics.text())
-        elif path == "/healthz":
-            is_healthy, body = metrics.healthz()
-            self.answer(body, "application/json", HTTPStatus.OK if is_healthy else HTTPStatus.SERVICE_UNAVAILABLE)
-        else:
-            self.not_found()

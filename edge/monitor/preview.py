@@ -7,10 +7,9 @@ watches. Slow clients miss frames.
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Generator
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
@@ -22,7 +21,7 @@ from edge.events.event import EVENT_SCHEMA, Event
 from edge.events.sink import SinkHealth
 from edge.events.view import View
 from edge.monitor.annotate import draw
-from edge.monitor.http_server import Handler, Site
+from edge.monitor.http_server import Page, Site
 from edge.text import strict_json
 
 EVENTS = 50
@@ -35,11 +34,7 @@ STALE_SECONDS = 3.0
 WIDTH = 1280
 JPEG_QUALITY = 80
 
-PAGE = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/app.js": ("app.js", "text/javascript; charset=utf-8"),
-    "/style.css": ("style.css", "text/css; charset=utf-8"),
-}
+FILES = {"/": ("index.html", "html"), "/app.js": ("app.js", "javascript"), "/style.css": ("style.css", "css")}
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +51,11 @@ class Preview(Site):
         self._closing = threading.Event()
         self._streams, self._counting = 0, threading.Lock()
         folder = files("edge.monitor").joinpath("page")
-        self._page = {path: (folder.joinpath(name).read_bytes(), kind) for path, (name, kind) in PAGE.items()}
-        super().__init__("preview", address, _Handler)
-        if not self._server.is_local:
+        self._files = {"/favicon.ico": Page(b"", status=HTTPStatus.NO_CONTENT)}
+        for path, (name, kind) in FILES.items():
+            self._files[path] = Page(folder.joinpath(name).read_bytes(), f"text/{kind}; charset=utf-8")
+        super().__init__("preview", address)
+        if not self.is_local:
             log.warning("the preview at %s is open to everyone who can reach this machine", self.url)
 
     def close(self) -> None:
@@ -78,14 +75,23 @@ class Preview(Site):
         """Keep an event for the page."""
         self._events = (event, *self._events[: EVENTS - 1])  # a new tuple: readers need no lock
 
-    def page(self, path: str) -> tuple[bytes, str] | None:
-        """Return body and content type of a path that is not an image."""
+    def page(self, path: str) -> Page | None:
         if path == "/events.json":
             events = ",".join(event.to_json() for event in self._events)
-            return f'{{"schema": {EVENT_SCHEMA}, "events": [{events}]}}'.encode(), "application/json"
+            return Page(f'{{"schema": {EVENT_SCHEMA}, "events": [{events}]}}'.encode(), "application/json")
         if path == "/health.json":
-            return strict_json(self.status()).encode(), "application/json"
-        return self._page.get(path)
+            return Page(strict_json(self.status()).encode(), "application/json")
+        if path not in ("/frame.jpg", "/stream.mjpg"):
+            return self._files.get(path)
+        view, image = self.jpeg()
+        if view is None:
+            return Page(b"No frame yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+        if path == "/frame.jpg":
+            return Page(image, "image/jpeg")
+        stream = self._stream()
+        if (start := next(stream, None)) is None:
+            return Page(b"Too many clients.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+        return Page(start, "multipart/x-mixed-replace; boundary=frame", stream=stream)
 
     def health(self) -> SinkHealth:
         """Return no counts: the preview loses no events."""
@@ -121,65 +127,25 @@ class Preview(Site):
                 self._encoded = view, data.tobytes()
             return self._encoded
 
-    def stream(self, write: Callable[[bytes], object]) -> None:
-        """Write a multipart stream of the newest frames until the client or the preview closes."""
-        shown: View | None = None
-        sent = 0.0
-        write(b"--frame\r\n")
-        while not self._closing.is_set():
-            begun = time.monotonic()
-            if self._view is not shown or begun - sent >= REPEAT_SECONDS:
-                shown, data = self.jpeg()
-                head = f"Content-Type: image/jpeg\r\nContent-Length: {len(data)}\r\n\r\n"
-                # With the next boundary: browsers show a part only when they see its end.
-                write(head.encode() + data + b"\r\n--frame\r\n")
-                sent = begun
-            self._closing.wait(max(0.0, 1 / STREAM_FPS - (time.monotonic() - begun)))
-
-    def may_stream(self) -> bool:
-        """Reserve one of STREAMS streams. Returns False if all are taken."""
+    def _stream(self) -> Generator[bytes, None, None]:
+        """Yield a multipart stream of the newest frames; nothing if there are STREAMS streams already."""
         with self._counting:
-            allowed = self._streams < STREAMS
-            self._streams += allowed
-            return allowed
-
-    def stream_ended(self) -> None:
-        with self._counting:
-            self._streams -= 1
-
-
-class _Handler(Handler):
-    def setup(self) -> None:
-        # A small buffer: frames that wait in it get old.
-        self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
-        super().setup()
-
-    def get(self, path: str) -> None:
-        preview: Preview = self.server.site
-        if path == "/stream.mjpg":
-            self._stream(preview)
-        elif path == "/frame.jpg":
-            view, data = preview.jpeg()
-            if view is None:
-                self.answer(b"No frame yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
-            else:
-                self.answer(data, "image/jpeg")
-        elif path == "/favicon.ico":
-            self.answer(b"", status=HTTPStatus.NO_CONTENT)
-        elif (page := preview.page(path)) is not None:
-            self.answer(*page)
-        else:
-            self.not_found()
-
-    def _stream(self, preview: Preview) -> None:
-        if preview.jpeg()[0] is None:
-            self.answer(b"No frame yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
-        elif not preview.may_stream():
-            self.answer(b"Too many clients.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
-        else:
-            try:
-                self.head(HTTPStatus.OK, "multipart/x-mixed-replace; boundary=frame", {})
-                if self.command == "GET":
-                    preview.stream(self.wfile.write)
-            finally:
-                preview.stream_ended()
+            if self._streams >= STREAMS:
+                return
+            self._streams += 1
+        try:
+            yield b"--frame\r\n"
+            shown: View | None = None
+            sent = 0.0
+            while not self._closing.is_set():
+                begun = time.monotonic()
+                if self._view is not shown or begun - sent >= REPEAT_SECONDS:
+                    shown, data = self.jpeg()
+                    head = f"Content-Type: image/jpeg\r\nContent-Length: {len(data)}\r\n\r\n"
+                    # With the next boundary: browsers show a part only when they see its end.
+                    yield head.encode() + data + b"\r\n--frame\r\n"
+                    sent = begun
+                self._closing.wait(max(0.0, 1 / STREAM_FPS - (time.monotonic() - begun)))
+        finally:
+            with self._counting:
+                self._streams -= 1

@@ -40,7 +40,13 @@ class VideoWriter(Worker[View]):
         if self.path.is_dir():
             raise UsageError(f"{path} is a folder.", "Name a file in it.")
         self._fps = fps or 0.0
-        self._part = _temporary_file_beside(self.path)
+        try:  # private, because it shows faces; the suffix gives OpenCV the format
+            handle, name = tempfile.mkstemp(f".part{self.path.suffix.lower()}", f".{self.path.stem}.", self.path.parent)
+        except OSError as error:
+            problem = f"{path} cannot be written ({error.strerror})."
+            raise UsageError(problem, "Choose an existing folder that you own.") from None
+        os.close(handle)
+        self._part = Path(name)
         self._writer: cv2.VideoWriter | None = None
         self._size = (0, 0)
         self._start = 0.0
@@ -55,25 +61,18 @@ class VideoWriter(Worker[View]):
             finish=self._end,
         )
 
-    def __enter__(self) -> VideoWriter:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.close()
-
     def show(self, view: View) -> None:
         self.handle(view)
 
     def _write(self, view: View) -> None:
-        if self._fps:
-            self._write_at_rate(view)
-        elif self._first is None:
-            self._first = view
-        else:
+        if not self._fps:
+            if self._first is None:
+                self._first = view
+                return
             seconds = view.frame.captured - self._first.frame.captured
             self._fps = round(min(max(1 / seconds if seconds > 0 else DEFAULT_FPS, 1), 60), 2)
             self._write_at_rate(self._first)
-            self._write_at_rate(view)
+        self._write_at_rate(view)
 
     def _end(self) -> None:
         """Complete the file and give it its name. Without a frame there is no file."""
@@ -116,13 +115,3 @@ class VideoWriter(Worker[View]):
             raise RuntimeError("OpenCV has no encoder for this kind of video")
         self._writer = writer
         return writer
-
-
-def _temporary_file_beside(path: Path) -> Path:
-    """Create an empty file in the same folder, private because it will show faces. Its suffix gives OpenCV the format."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=f".part{path.suffix.lower()}")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}).", "Choose an existing folder that you own.") from None
-    os.close(handle)
-    return Path(name)

@@ -75,7 +75,7 @@ def open_terminal(
         video = None
         if annotate is not None:
             fps = settings.camera.max_fps if camera.live else None
-            video = stack.enter_context(VideoWriter(annotate, fps, live=camera.live))
+            video = stack.enter_context(closing(VideoWriter(annotate, fps, live=camera.live)))
         pictures = gate if settings.audit is not None and settings.audit.picture_key is not None else None
         viewers: tuple[Viewer | None, ...] = (pictures, preview, video)
         terminal = Terminal(

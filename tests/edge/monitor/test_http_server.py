@@ -16,31 +16,26 @@ from hypothesis import strategies as st
 
 from edge.errors import ListenError
 from edge.monitor import http_server
-from edge.monitor.http_server import Handler, Server, parse_address
+from edge.monitor.http_server import Handler, Page, Site, parse_address
 
 
-class Hello(Handler):
-    def get(self, path: str) -> None:
-        if path == "/":
-            self.answer(b"hello")
-        else:
-            self.not_found()
+class Hello(Site):
+    def page(self, path: str) -> Page | None:
+        return Page(b"hello") if path == "/" else None
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    served = Server("test", "127.0.0.1:0", Hello, None)
-    served.start()
-    yield served
-    served.close()
+def server() -> Iterator[Site]:
+    with Hello("test", "127.0.0.1:0") as served:
+        yield served
 
 
-def address_of(server: Server) -> tuple[str, int]:
+def address_of(server: Site) -> tuple[str, int]:
     host, port = server.server_address[:2]
     return str(host), int(port)
 
 
-def request(server: Server, path: str = "/", method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+def request(server: Site, path: str = "/", method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
     with contextlib.closing(http.client.HTTPConnection(*address_of(server), timeout=30)) as connection:
         connection.request(method, path, headers=headers)
         response = connection.getresponse()
@@ -88,15 +83,15 @@ def test_every_numeric_address_is_valid(ip: Any, port: int) -> None:
     assert parse_address(text) == (str(ip), port)
 
 
-def test_port_in_use_is_an_error(server: Server) -> None:
+def test_port_in_use_is_an_error(server: Site) -> None:
     with pytest.raises(ListenError, match=r"in use.*another"):
-        Server("test", ":".join(map(str, address_of(server))), Hello, None)
+        Hello("test", ":".join(map(str, address_of(server))))
 
 
 # Requests
 
 
-def test_response_has_security_headers(server: Server) -> None:
+def test_response_has_security_headers(server: Site) -> None:
     response, body = request(server)
     assert (response.status, body) == (200, b"hello")
     assert "default-src 'self'" in response.headers["Content-Security-Policy"]
@@ -109,7 +104,7 @@ def test_response_has_security_headers(server: Server) -> None:
     assert request(server, "/missing")[0].status == 404
 
 
-def test_only_get_and_head_are_allowed(server: Server) -> None:
+def test_only_get_and_head_are_allowed(server: Site) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE", "BREW"):
         response, _ = request(server, method=method)
         assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
@@ -117,7 +112,7 @@ def test_only_get_and_head_are_allowed(server: Server) -> None:
     assert (response.status, body) == (200, b"")
 
 
-def test_host_of_another_site_is_rejected(server: Server) -> None:
+def test_host_of_another_site_is_rejected(server: Site) -> None:
     """DNS rebinding: a site points its own name at this address."""
     for host in ("localhost", "LOCALHOST:1234", "127.0.0.1", "[::1]:8080"):
         assert request(server, Host=host)[0].status == 200
@@ -128,19 +123,16 @@ def test_host_of_another_site_is_rejected(server: Server) -> None:
 
 
 def test_public_server_accepts_numbers_and_the_machine_name() -> None:
-    server = Server("test", "0.0.0.0:0", Hello, None)
-    try:
+    with contextlib.closing(Hello("test", "0.0.0.0:0")) as server:
         allowed = ["192.168.0.7:80", "10.0.0.1", "localhost", socket.gethostname(), f"{socket.gethostname()}.local:80"]
         assert [host for host in allowed if not server.allows(host)] == []
         assert not server.allows("evil.example")
-    finally:
-        server.close()
 
 
 # Limits
 
 
-def test_connections_are_limited_and_a_silent_client_delays_no_other(server: Server) -> None:
+def test_connections_are_limited_and_a_silent_client_delays_no_other(server: Site) -> None:
     """A service may have 256 threads: if clients take them all, a lost camera cannot be opened again."""
     before = threading.active_count()
     with contextlib.ExitStack() as stack:
@@ -153,16 +145,15 @@ def test_connections_are_limited_and_a_silent_client_delays_no_other(server: Ser
         assert threading.active_count() <= before + http_server.CONNECTIONS
 
 
-def test_silent_client_is_dropped(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
-    monkeypatch.setattr(Hello, "timeout", 0.2)
+def test_silent_client_is_dropped(monkeypatch: pytest.MonkeyPatch, server: Site) -> None:
+    monkeypatch.setattr(Handler, "timeout", 0.2)
     with socket.create_connection(address_of(server), 30) as silent:
         assert silent.recv(1) == b""
 
 
 def test_close_ends_connections_and_leaves_no_thread() -> None:
     before = set(threading.enumerate())
-    server = Server("test", "127.0.0.1:0", Hello, None)
-    server.start()
+    server = Hello("test", "127.0.0.1:0").__enter__()
     with socket.create_connection(address_of(server), 30):
         assert request(server)[0].status == 200
         began = time.monotonic()
@@ -175,4 +166,4 @@ def test_close_ends_connections_and_leaves_no_thread() -> None:
 
 
 def test_server_that_never_started_can_be_closed() -> None:
-    Server("test", "127.0.0.1:0", Hello, None).close()
+    Hello("test", "127.0.0.1:0").close()

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from edge.audit.log import AuditLog
 from edge.errors import ListenError, UsageError
 from edge.events.health import Count, Health
-from edge.monitor.metrics import Metrics, problems
+from edge.monitor.metrics import Metrics, MetricsSettings, problems
 from edge.settings import parse
 from edge.stages import STAGES
 from edge.terminal.loop import COUNTERS
@@ -159,7 +159,7 @@ def test_audit_log_that_cannot_be_written_is_a_problem(tmp_path: Path, monkeypat
 def test_metrics_are_served_on_this_machine_only() -> None:
     for address in ("0.0.0.0:9109", "[::]:9109", "192.168.0.1:9109"):
         with pytest.raises(ListenError, match="only on this machine"):
-            Metrics(address)
+            MetricsSettings(address=address)
 
 
 def test_missing_package_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import cv2
@@ -41,7 +42,7 @@ def levels(path: Path) -> list[float]:
 @pytest.mark.parametrize("name", ["out.mp4", "out.avi", "OUT.MP4"])
 def test_every_frame_of_a_recording_is_written_once_and_in_order(tmp_path: Path, name: str) -> None:
     shown = [20.0, 200, 60, 160, 100]
-    with VideoWriter(tmp_path / name, fps=29.97) as writer:
+    with closing(VideoWriter(tmp_path / name, fps=29.97)) as writer:
         for number, level in enumerate(shown):
             writer.show(view(number, 1000.1 + number / 29.97, blank(level=int(level))))
         assert not (tmp_path / name).exists(), "it gets its name when it is complete"
@@ -54,7 +55,7 @@ def test_every_frame_of_a_recording_is_written_once_and_in_order(tmp_path: Path,
 
 def test_video_follows_the_times_of_the_frames(tmp_path: Path) -> None:
     path = tmp_path / "out.mp4"
-    with VideoWriter(path, fps=10) as writer:
+    with closing(VideoWriter(path, fps=10)) as writer:
         for seconds, level in [(0, 20), (0.1, 200), (0.4, 60), (0.41, 90), (0.5, 160), (100.5, 20)]:
             writer.show(view(1, seconds, blank(level=level)))
     # 0.2 and 0.3 repeat the last frame; 0.41 is one too many; 100 seconds without a camera become one. Copies are
@@ -65,7 +66,7 @@ def test_video_follows_the_times_of_the_frames(tmp_path: Path) -> None:
 
 def test_frames_get_the_even_size_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "out.avi"
-    with VideoWriter(path, fps=10) as writer:
+    with closing(VideoWriter(path, fps=10)) as writer:
         writer.show(view(1, 0.0, blank(161, 121, level=200)))
         writer.show(view(2, 0.1, blank(40, 120, level=200)))
     video = cv2.VideoCapture(str(path))
@@ -99,7 +100,7 @@ def test_interrupted_video_is_complete(tmp_path: Path) -> None:
     path.write_bytes(b"the old one")
 
     def run() -> None:
-        with VideoWriter(path, fps=10) as writer:
+        with closing(VideoWriter(path, fps=10)) as writer:
             writer.show(view(1, 0.0))
             raise KeyboardInterrupt
 
@@ -121,7 +122,7 @@ def test_old_video_stays_if_there_was_no_frame(tmp_path: Path, caplog: pytest.Lo
 
 def test_broken_frame_is_counted_and_the_others_are_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "out.avi"
-    with VideoWriter(path, fps=10) as writer:
+    with closing(VideoWriter(path, fps=10)) as writer:
         writer.show(view(1, 0.0))
         writer.show(view(2, 0.1, np.zeros((0, 0, 3), np.uint8)))
         writer.show(view(3, 0.1))
@@ -153,7 +154,7 @@ def test_impossible_video_is_an_error_at_the_start(tmp_path: Path, name: str, fp
 @pytest.mark.parametrize("seconds", [0.1, 0.04])
 def test_recording_keeps_its_frame_rate(tmp_path: Path, seconds: float) -> None:
     path = tmp_path / "out.mp4"
-    with VideoWriter(path) as writer:
+    with closing(VideoWriter(path)) as writer:
         for i in range(5):
             writer.show(view(i + 1, 7 + seconds * i, blank(64, 48, 40 * i)))
     video = cv2.VideoCapture(str(path))
@@ -163,6 +164,6 @@ def test_recording_keeps_its_frame_rate(tmp_path: Path, seconds: float) -> None:
 
 def test_recording_of_one_frame(tmp_path: Path) -> None:
     path = tmp_path / "out.avi"
-    with VideoWriter(path) as writer:
+    with closing(VideoWriter(path)) as writer:
         writer.show(View(frame=Frame(image=np.zeros((48, 64, 3), np.uint8), captured=7, number=1)))
     assert cv2.VideoCapture(str(path)).get(cv2.CAP_PROP_FRAME_COUNT) == 1

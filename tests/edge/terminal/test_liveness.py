@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -127,10 +128,11 @@ def test_challenge_has_a_text_line_and_metrics() -> None:
     pytest.importorskip("prometheus_client")
     terminal = Terminal(orl_door.recognizer(), Living(visitors.HEAD, GUEST), liveness=ASKED)
     terminal.counters[Count.CHALLENGES_NOT_MET] += 3
-    metrics = Metrics("127.0.0.1:0")
-    metrics.watch(terminal.health)
-    text = metrics.text()[0].decode()
-    metrics._server.close()
+    with closing(Metrics("127.0.0.1:0")) as metrics:
+        metrics.watch(terminal.health)
+        page = metrics.page("/metrics")
+    assert page is not None
+    text = page.body.decode()
     assert 'edge_challenges_total{outcome="not met"} 3.0' in text
     assert 'edge_challenges_total{outcome="met"} 0.0' in text
 
