@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Install a door terminal as a service on a new 64-bit Raspberry Pi OS.
-#   sudo ./install_pi.sh [options] KIT
+# Install a door terminal as a service on a new 64-bit Raspberry Pi OS, from the checkout that contains this script.
+#   sudo ./scripts/install_pi.sh [options] KIT
 # Run it again to install a new kit or a new version. It never overwrites the settings.
 set -euo pipefail
 
@@ -9,7 +9,7 @@ usage() {
 usage: install_pi.sh [options] KIT
   KIT                 the file that `edge-export build` wrote
   --camera SOURCE     picamera2:0 (default), 0, /dev/video0, or an address without a password
-  --package PACKAGE   a wheel, or a requirement for pip (default: lclrr-edge)
+  --package PACKAGE   a wheel, or a requirement for pip (default: the checkout that contains this script)
   --public-key FILE   accept only kits that are signed with this key
   --dry-run           print the commands and change nothing
 END
@@ -18,7 +18,8 @@ END
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "error: $1"; exit "${2:-1}"; }
 
-camera=picamera2:0 package=lclrr-edge public_key="" dry_run="" kit=""
+checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+camera=picamera2:0 package=$checkout public_key="" dry_run="" kit=""
 while (($#)); do
     case $1 in
         --camera | --package | --public-key)
@@ -37,6 +38,7 @@ done
 for file in "$kit" ${public_key:+"$public_key"}; do
     [[ -r $file ]] || fail "$file cannot be read." 2
 done
+[[ $package != "$checkout" || -r $checkout/pyproject.toml ]] || fail "this script is not in a checkout: name a wheel with --package." 2
 [[ $camera != *://*@* ]] || fail "an address with a password belongs in a file: set [camera] source_file in the settings." 2
 [[ $camera != *[\"\\]* ]] || fail "the camera $camera is not valid: a name has no quotes or backslashes." 2
 
@@ -85,7 +87,10 @@ case $package in
     */* | *.whl) wanted="${package}[$extras]" ;;
     *) name=${package%%[=<>~!]*} && wanted="${name}[$extras]${package#"$name"}" ;;
 esac
+clean() { [[ $package != "$checkout" ]] || run rm -rf "$checkout/build" "$checkout/lclrr_edge.egg-info"; }
+clean # pip would also install old modules that it finds there
 run "$home/bin/pip" install --quiet --upgrade --disable-pip-version-check "$wanted"
+clean # these files belong to root, and a later build could not replace them
 
 # The kit contains biometric data: only root and the service can read it, and only root can change it.
 run install -d -m 0750 -o root -g "$user" "$etc"

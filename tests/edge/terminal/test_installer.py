@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from edge import settings as configuration
-from tests.fixtures import orl_door
 from tests.fixtures.data import ROOT
 
 DEADLINE = 60.0
@@ -21,26 +20,40 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "door.kit").write_bytes(orl_door.kit())
-    return tmp_path
+def kit(tmp_path: Path) -> Path:
+    file = tmp_path / "door.kit"
+    file.write_bytes(b"a kit")
+    return file
 
 
-def installer(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def programs(folder: Path, scripts: dict[str, str]) -> str:
+    """Write programs to a folder and return a PATH that begins with it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, body in scripts.items():
+        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def install(*words: object, script: Path = INSTALLER, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", INSTALLER, *words], capture_output=True, text=True, timeout=DEADLINE, env=os.environ | environment
+        ["bash", script, *map(str, words)], capture_output=True, text=True, timeout=DEADLINE, env=os.environ | {"PATH": path}
     )
 
 
-def test_steps_are_in_order(folder: Path) -> None:
-    run = installer("--dry-run", "--camera", "picamera2:0", str(folder / "door.kit"))
+def test_dry_run_prints_the_steps_in_order_and_changes_nothing(kit: Path, tmp_path: Path) -> None:
+    changing = ("apt-get", "useradd", "usermod", "install", "systemctl", "pip", "chown", "rm")
+    path = programs(tmp_path / "bin", dict.fromkeys(changing, "exit 99"))
+    run = install("--dry-run", kit, path=path)
     assert run.returncode == 0, run.stderr
+    assert not Path("/opt/lclrr-edge").exists()
     steps = [
         "apt-get install",
         "useradd --system",
         "python3 -m venv --system-site-packages /opt/lclrr-edge",
-        "/opt/lclrr-edge/bin/pip install",
-        f"install .*-m 0640 {folder / 'door.kit'} /etc/lclrr-edge/door.kit",
+        f"rm -rf {ROOT}/build",
+        rf"/opt/lclrr-edge/bin/pip install .* {ROOT}\\\[metrics\\,mqtt\\,gpio\\\] \n",
+        f"install .*-m 0640 {kit} /etc/lclrr-edge/door.kit",
         "/etc/lclrr-edge/settings.toml",
         "edge config check",
         "edge doctor",
@@ -54,11 +67,20 @@ def test_steps_are_in_order(folder: Path) -> None:
     assert [match.start() for match in matches if match] == sorted(match.start() for match in matches if match)
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_written_settings_are_valid(folder: Path, signed: bool) -> None:
-    run = installer(
-        "--dry-run", "--camera", "/dev/video0", *(["--public-key", str(INSTALLER)] * signed), str(folder / "door.kit")
-    )
+@pytest.mark.parametrize(
+    ("signed", "package", "wanted"),
+    [
+        (False, "lclrr-edge==0.2", r"lclrr-edge\[metrics\,mqtt\,gpio\]==0.2"),
+        (True, "dist/a.whl", r"dist/a.whl\[metrics\,mqtt\,gpio\,signed\]"),
+    ],
+)
+def test_written_settings_are_valid_and_the_package_is_the_named_one(
+    kit: Path, signed: bool, package: str, wanted: str
+) -> None:
+    key = ["--public-key", INSTALLER] if signed else []
+    run = install("--dry-run", "--camera", "/dev/video0", "--package", package, *key, kit)
+    assert f" {wanted} \n" in run.stdout
+    assert "rm -rf" not in run.stdout
     (text,) = re.findall(r"^write /etc/lclrr-edge/settings.toml:\n((?:    .*\n)+)", run.stdout, re.MULTILINE)
     settings = configuration.parse(text.encode(), folder=Path("/etc/lclrr-edge"))
     assert settings.kit.path == Path("/etc/lclrr-edge/door.kit")
@@ -68,90 +90,50 @@ def test_written_settings_are_valid(folder: Path, signed: bool) -> None:
     assert settings.audit.path.is_relative_to("/var/lib/lclrr-edge"), "the only folder that the service may write to"
 
 
-def test_dry_run_changes_nothing_and_needs_no_root(folder: Path, tmp_path: Path) -> None:
-    before = sorted(folder.iterdir())
-    stubs = tmp_path / "bin"
-    stubs.mkdir()
-    for name in ("apt-get", "useradd", "usermod", "install", "systemctl", "pip", "chown"):
-        (stubs / name).write_text("#!/bin/sh\nexit 99\n")
-        (stubs / name).chmod(0o755)
-    run = installer("--dry-run", str(folder / "door.kit"), PATH=f"{stubs}:{os.environ['PATH']}")
-    assert run.returncode == 0, run.stderr
-    assert sorted(path for path in folder.iterdir() if path != stubs) == before
-    assert not Path("/opt/lclrr-edge").exists()
-
-
-@pytest.fixture
-def bare_pi(folder: Path, tmp_path: Path) -> Path:
-    """The installer for a Pi that is a folder: programs that would change this machine are stubs."""
-    pi, programs, here = tmp_path / "pi", tmp_path / "programs", tmp_path / "pi" / "opt" / "bin"
-    programs.mkdir()
-    here.mkdir(parents=True)
-    succeed, copy = "exit 0", 'for last; do :; done; case $1 in -d) mkdir -p "$last" ;; *) cat "${@: -2:1}" >"$last" ;; esac'
-    edge = (
-        f'case $1 in doctor | install-service) exit 0 ;; esac; PYTHONPATH={ROOT} exec {sys.executable} -m edge.cli.main "$@"'
-    )
-    scripts = {programs / name: succeed for name in ("apt-get", "useradd", "usermod", "systemctl", "id")}
-    scripts |= {programs / "uname": "echo aarch64", programs / "install": copy}
-    scripts |= {here / "python": succeed, here / "pip": succeed, here / "edge": edge}
-    for file, body in scripts.items():
-        file.write_text(f"#!/bin/bash\n{body}\n")
-        file.chmod(0o755)
+def test_installation_can_be_repeated_and_keeps_the_settings(kit: Path, tmp_path: Path) -> None:
+    """On a Pi that is a folder: programs that would change this machine are stubs."""
+    pi = tmp_path / "pi"
+    copy = 'for last; do :; done; case $1 in -d) mkdir -p "$last" ;; *) cat "${@: -2:1}" >"$last" ;; esac'
+    edge = f'case $1 in config) PYTHONPATH={ROOT} exec {sys.executable} -m edge "$@" ;; esac'
+    stubs = dict.fromkeys(("apt-get", "useradd", "usermod", "systemctl", "id"), "exit 0")
+    path = programs(tmp_path / "programs", stubs | {"uname": "echo aarch64", "install": copy})
+    programs(pi / "opt" / "bin", {"python": "exit 0", "pip": "exit 0", "edge": edge})
     text = INSTALLER.read_text().replace("/opt/lclrr-edge", f"{pi}/opt").replace("/etc/lclrr-edge", f"{pi}/etc")
-    (tmp_path / "install_pi.sh").write_text(text.replace("((EUID == 0))", "true"))
-    return tmp_path
+    script = tmp_path / "install_pi.sh"
+    script.write_text(text.replace("((EUID == 0))", "true"))
+    settings, key = pi / "etc" / "settings.toml", tmp_path / "key.pem"
+    key.write_text("a key")
 
+    def repeat(*words: object) -> subprocess.CompletedProcess[str]:
+        return install("--camera", "/dev/video0", "--package", "a.whl", *words, kit, script=script, path=path)
 
-def on_the_pi(bare_pi: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", bare_pi / "install_pi.sh", *words, bare_pi / "door.kit"],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        env=os.environ | {"PATH": f"{bare_pi}/programs:{os.environ['PATH']}"},
-    )
-
-
-def test_installation_can_be_repeated(bare_pi: Path) -> None:
-    settings = bare_pi / "pi" / "etc" / "settings.toml"
-    for _ in range(2):
-        run = on_the_pi(bare_pi, "--camera", "/dev/video0")
-        assert run.returncode == 0, run.stderr
-        assert configuration.load(settings).camera.source == "/dev/video0"
+    run = repeat()
+    assert run.returncode == 0, run.stderr
+    assert configuration.load(settings).camera.source == "/dev/video0"
+    run = repeat("--public-key", key)
+    assert run.returncode == 1, "the kept settings accept any kit"
+    assert "requires no signature" in run.stderr
+    settings.write_text(settings.read_text().replace("[kit]", '[kit]\npublic_key = "door.pem"'))
+    run = repeat("--public-key", key)
+    assert run.returncode == 0, run.stderr
     assert f"{settings} exists and is not changed." in run.stderr
 
 
-def test_public_key_with_kept_settings_that_require_none_is_an_error(bare_pi: Path) -> None:
-    assert on_the_pi(bare_pi).returncode == 0
-    key = bare_pi / "key.pem"
-    key.write_text("a key")
-    run = on_the_pi(bare_pi, "--public-key", str(key))
-    assert run.returncode == 1, "the kept settings accept any kit"
-    assert "requires no signature" in run.stderr
-    settings = bare_pi / "pi" / "etc" / "settings.toml"
-    settings.write_text(settings.read_text().replace("[kit]", '[kit]\npublic_key = "door.pem"'))
-    assert on_the_pi(bare_pi, "--public-key", str(key)).returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_wrong_arguments_and_machines_are_reported(kit: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "bin" / "install_pi.sh"
+    path = programs(tmp_path / "bin", {"uname": "echo armv7l"})
+    copied.write_text(INSTALLER.read_text())
+    cases: list[tuple[list[object], str]] = [
         ([], "usage"),
         (["missing.kit"], "missing.kit"),
         (["--nonsense"], "--nonsense"),
-        (["--camera", 'a"b', str(INSTALLER)], 'a"b'),
+        (["--camera", 'a"b', INSTALLER], 'a"b'),
         (["a.kit", "b.kit"], "usage"),
-    ],
-)
-def test_wrong_arguments_are_reported(words: list[str], message: str) -> None:
-    run = installer("--dry-run", *words)
-    assert run.returncode == 2
-    assert message in run.stderr
-
-
-def test_other_machines_are_rejected(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "uname").write_text("#!/bin/sh\necho armv7l\n")
-    (tmp_path / "uname").chmod(0o755)
-    run = installer(str(folder / "door.kit"), PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert run.returncode == 1
-    assert "64-bit" in run.stderr
+    ]
+    for words, message in cases:
+        run = install("--dry-run", *words)
+        assert (run.returncode, message in run.stderr) == (2, True), run.stderr
+    run = install("--dry-run", kit, script=copied)
+    assert (run.returncode, "--package" in run.stderr) == (2, True), "it is in no checkout"
+    run = install(kit, path=path)
+    assert (run.returncode, "64-bit" in run.stderr) == (1, True), run.stderr
