@@ -363,7 +363,7 @@ def soak(minutes: float, folder: Path, seed: int) -> list[Figure]:
         received: list[dict[str, Any]] | None = None
         if subscriber is not None:
             subscriber.close()
-            received = [json.loads(subscriber.heard.get()[1]) for _ in range(subscriber.heard.qsize())]
+            received = [json.loads(subscriber.received.get()[1]) for _ in range(subscriber.received.qsize())]
     figures += [*event_figures(record, log, received), *growth_figures(record, minutes)]
     lines = [",".join(map(str, sample)) for sample in record.samples]
     (folder / "samples.csv").write_text("\n".join(["monotonic,resident,descriptors,threads", *lines]) + "\n")

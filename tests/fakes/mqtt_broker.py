@@ -91,9 +91,9 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        with open(self.folder / "mosquitto.log", "ab") as said:
+        with open(self.folder / "mosquitto.log", "ab") as log:
             self._process = subprocess.Popen(
-                [program("mosquitto"), "-c", str(self.folder / "mosquitto.conf")], stdout=said, stderr=said
+                [program("mosquitto"), "-c", str(self.folder / "mosquitto.conf")], stdout=log, stderr=log
             )
         until(self._listens)
 
@@ -129,7 +129,7 @@ class Subscriber:
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
-        self.heard: queue.SimpleQueue[tuple[str, str, bool]] = queue.SimpleQueue()
+        self.received: queue.SimpleQueue[tuple[str, str, bool]] = queue.SimpleQueue()
         self.expiries: list[int | None] = []
         subscribed: queue.SimpleQueue[None] = queue.SimpleQueue()
         client = self._client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id=name, protocol=paho.MQTTv5)
@@ -138,7 +138,7 @@ class Subscriber:
         context.load_cert_chain(broker.folder / "client.pem", broker.folder / "client.key")
         client.tls_set_context(context)
         client.reconnect_delay_set(1, 1)
-        client.on_message = self._take
+        client.on_message = self._receive
         # At each connection: a killed broker may have lost the subscription.
         client.on_connect = lambda c, u, f, r, p: c.subscribe([(topic, 1) for topic in topics or ("#",)])
         client.on_subscribe = lambda *_: subscribed.put(None)
@@ -148,15 +148,15 @@ class Subscriber:
         client.loop_start()
         subscribed.get(timeout=30)
 
-    def _take(self, client: Any, userdata: Any, message: Any) -> None:
+    def _receive(self, client: Any, userdata: Any, message: Any) -> None:
         self.expiries.append(getattr(message.properties, "MessageExpiryInterval", None))
-        self.heard.put((message.topic, message.payload.decode(), message.retain))
+        self.received.put((message.topic, message.payload.decode(), message.retain))
 
     def next(self, topic: str) -> str:
         """Return the next payload of this topic, and skip others."""
         while True:
-            where, payload, _ = self.heard.get(timeout=30)
-            if where == topic:
+            received_topic, payload, _ = self.received.get(timeout=30)
+            if received_topic == topic:
                 return payload
 
     def close(self) -> None:

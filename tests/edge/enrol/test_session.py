@@ -17,20 +17,20 @@ from edge.errors import ParameterError
 from edge.vision.detect import photo_min_face
 from edge.vision.preprocess import SIZE, align, features
 from edge.vision.quality import pose
-from tests.fakes.stage import Play
+from tests.fakes.scene_camera import SimulatedCamera
 from tests.fixtures.enrolment import GAP, PORTRAIT, WIDTH, copies, frames, recording
 from tests.fixtures.portraits import finder, grey, in_a_room
 
 
-class Person(Play):
+class Person(SimulatedCamera):
     """A live camera with a simulated person: `act` returns the image for the last request."""
 
     def __init__(self, act: Callable[[str], Any]) -> None:
         super().__init__("a person", clock=100.0, fps=2)
         self.act, self.heard = act, list[tuple[float, str]]()
 
-    def picture(self) -> Any:
-        assert self.given < 5000, "the session does not end"
+    def image(self) -> Any:
+        assert self.number < 5000, "the session does not end"
         return self.act(next((text for _, text in reversed(self.heard) if text.startswith("Photo")), ""))
 
     def hear(self, text: str) -> None:
@@ -148,7 +148,7 @@ def test_person_is_guided_from_pose_to_pose() -> None:
 
 
 def test_session_ends_if_the_person_only_stands_there() -> None:
-    camera = Person(lambda _: copies(1, 20)[camera.given % 20])
+    camera = Person(lambda _: copies(1, 20)[camera.number % 20])
     found = capture(camera, finder(80), CaptureSettings(photos=3, pose_seconds=6), say=camera.hear)
     assert 1 <= len(found.photos) <= 2
     assert ADVICE["duplicate"] in [text for _, text in camera.heard]

@@ -20,8 +20,8 @@ from edge.kit.store import RECORD, KitChange, Store
 from edge.kit.watch import PROBATION_FRAMES, KitWatch, ProbationRecognizer
 from edge.terminal.loop import Terminal
 from edge.vision.recognize import Recognizer
+from tests.fakes.scene_camera import SceneCamera
 from tests.fakes.sinks import RecordingSink, RecordingViewer
-from tests.fakes.stage import Stage
 from tests.fixtures.events import NOON
 from tests.fixtures.kits import digest
 from tests.fixtures.orl_door import FPS, GUEST, empty_room, frames, kit_with_wrong_results, load_on_probation
@@ -235,13 +235,13 @@ def test_no_decision_uses_scores_of_two_kits() -> None:
     changes = iter(
         [KitChange(outcome="installed", reason="", recognizer=load_version(n)) if n and n % 2 == 0 else None for n in range(8)]
     )
-    events, _ = run_to_end(Stage(frames(GUEST, 8)), changes=partial(next, changes, None))
+    events, _ = run_to_end(SceneCamera(frames(GUEST, 8)), changes=partial(next, changes, None))
     assert ("granted", GUEST) not in events.decisions
 
 
 def test_granted_person_gets_no_second_grant_from_the_new_kit() -> None:
     changes = iter([None] * 8 + [KitChange(outcome="installed", reason="", recognizer=load_version(1))])
-    events, _ = run_to_end(Stage(frames(GUEST, 8), frames(GUEST, 8)), changes=partial(next, changes, None))
+    events, _ = run_to_end(SceneCamera(frames(GUEST, 8), frames(GUEST, 8)), changes=partial(next, changes, None))
     assert events.decisions == [("granted", GUEST)]
     assert [event.visit for event in events if event.kind == "decision"] == [1]
 
@@ -250,6 +250,6 @@ def test_failing_kit_watch_costs_no_frame() -> None:
     def fail() -> KitChange | None:
         raise RuntimeError("injected")
 
-    events, terminal = run_to_end(Stage(frames(GUEST, 8)), changes=fail)
+    events, terminal = run_to_end(SceneCamera(frames(GUEST, 8)), changes=fail)
     assert events.decisions == [("granted", GUEST)]
     assert terminal.counters["frames"] == 8

@@ -25,7 +25,7 @@ from edge.stages import STAGES
 from edge.terminal.loop import COUNTERS
 from edge.terminal.wiring import open_terminal
 from edge.vision.recognize import Recognizer
-from tests.fakes.stage import Stage
+from tests.fakes.scene_camera import SceneCamera
 from tests.fixtures import orl_door
 from tests.fixtures.orl_door import GUEST, STRANGER, empty_room, frames
 from tests.fixtures.terminals import run_to_end
@@ -79,8 +79,8 @@ def health(**changes: Any) -> Health:
 
 def test_metrics_count_what_a_terminal_did_without_names(metrics: Metrics) -> None:
     recognizer = Recognizer(orl_door.recognizer().kit, stage=metrics.stage)
-    stage = Stage(frames(GUEST, 8), empty_room(12), frames(STRANGER, 8), empty_room(12))
-    _, terminal = run_to_end(stage, recognizer, stage=metrics.stage)
+    camera = SceneCamera(frames(GUEST, 8), empty_room(12), frames(STRANGER, 8), empty_room(12))
+    _, terminal = run_to_end(camera, recognizer, stage=metrics.stage)
     metrics.watch(terminal.health)
     found = samples(metrics.url)
     assert found["edge_frames_total"] == 40

@@ -74,9 +74,9 @@ def test_grant_arrives_with_nonce_and_expiry_and_is_not_retained(broker: Broker)
     assert said["label"] is None
     assert {field.name for field in fields(Event)} | {"nonce", "expires"} == set(said)
     with listening(broker, "lclrr-edge/#") as late:
-        first = [late.heard.get(timeout=30) for _ in range(2)]
+        first = [late.received.get(timeout=30) for _ in range(2)]
         assert sorted(topic for topic, _, _ in first) == [CAMERA, STATE]  # but no event
-        assert late.heard.empty()
+        assert late.received.empty()
 
 
 def test_only_grants_have_a_nonce_and_names_adds_the_label(broker: Broker) -> None:
@@ -98,7 +98,7 @@ def test_state_and_camera_are_retained_and_close_publishes_offline(broker: Broke
         sink.close()
         assert subscriber.next(STATE) == "offline"
     with listening(broker, STATE) as late:
-        assert late.heard.get(timeout=30) == (STATE, "offline", True)
+        assert late.received.get(timeout=30) == (STATE, "offline", True)
 
 
 def test_lost_connection_is_published_by_the_broker_and_restored(broker: Broker) -> None:
@@ -133,7 +133,7 @@ def test_killed_terminal_is_offline_for_later_subscribers(broker: Broker) -> Non
             terminal.wait(30)
         assert subscriber.next(STATE) == "offline"
     with listening(broker, STATE) as late:
-        assert late.heard.get(timeout=30) == (STATE, "offline", True)
+        assert late.received.get(timeout=30) == (STATE, "offline", True)
 
 
 @pytest.mark.parametrize("kill", [False, True])
@@ -237,7 +237,7 @@ def test_home_assistant_discovers_camera_and_decisions(broker: Broker) -> None:
         with listening(broker, "homeassistant/#") as subscriber:
             found = {}
             for _ in range(2):
-                topic, payload, retained = subscriber.heard.get(timeout=30)
+                topic, payload, retained = subscriber.received.get(timeout=30)
                 assert retained
                 found[topic] = json.loads(payload)
     camera = found["homeassistant/binary_sensor/lclrr-edge-north/camera/config"]

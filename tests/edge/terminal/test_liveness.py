@@ -22,8 +22,8 @@ from edge.terminal.loop import Terminal
 from edge.terminal.wiring import open_terminal
 from scripts.research import liveness as simulation
 from scripts.research import simulated_visitors as visitors
+from tests.fakes.scene_camera import SimulatedCamera
 from tests.fakes.sinks import CallbackSink, RecordingSink, RecordingViewer, fail
-from tests.fakes.stage import Play
 from tests.fixtures import kits as doors
 from tests.fixtures import orl_door
 from tests.fixtures.orl_door import GUEST
@@ -35,7 +35,7 @@ WHEN = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 ASKED = LivenessSettings(challenge=True)
 
 
-class Living(Play):
+class Living(SimulatedCamera):
     """A simulated visitor, or a picture of one, does what the terminal asks for."""
 
     def __init__(self, case: str, name: str, seconds: float = 14.0) -> None:
@@ -59,7 +59,7 @@ class Living(Play):
     def ended(self) -> bool:  # type: ignore[override]
         return self.decided or self.clock > self.end
 
-    def picture(self) -> Any:
+    def image(self) -> Any:
         return self.case(self.visitor, self.clock, self.asked)
 
 

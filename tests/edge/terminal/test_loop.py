@@ -29,8 +29,8 @@ from edge.kit import format as kits
 from edge.terminal.loop import Terminal
 from edge.vision.recognize import Recognition, Recognizer
 from tests.fakes.mjpeg_server import MjpegServer, jpeg, part
+from tests.fakes.scene_camera import SceneCamera
 from tests.fakes.sinks import CallbackSink, RecordingSink, RecordingViewer, fail
-from tests.fakes.stage import Stage
 from tests.fixtures import kits as doors
 from tests.fixtures import orl_door
 from tests.fixtures.data import ROOT
@@ -97,16 +97,16 @@ def test_visit_at_the_end_of_a_recording_gets_a_decision() -> None:
 
 
 def test_empty_scene_gives_no_decision() -> None:
-    events, terminal = run_to_end(Stage(empty_room(12)))
+    events, terminal = run_to_end(SceneCamera(empty_room(12)))
     assert [event.kind for event in events] == ["start", "stop"]
     assert terminal.counters["faces"] == 0
 
 
 def test_two_people_at_once_are_two_visits() -> None:
-    events, _ = run_to_end(Stage(together(GUEST, OTHER)))
+    events, _ = run_to_end(SceneCamera(together(GUEST, OTHER)))
     assert sorted(events.decisions) == [("granted", GUEST), ("granted", OTHER)]
     assert len({event.visit for event in events if event.kind == "decision"}) == 2
-    events, _ = run_to_end(Stage(together(GUEST, STRANGER), empty_room(12)))
+    events, _ = run_to_end(SceneCamera(together(GUEST, STRANGER), empty_room(12)))
     assert sorted(events.decisions, key=str) == [("denied", None), ("granted", GUEST)], "a grant is for one person only"
 
 
@@ -127,30 +127,30 @@ def test_broken_frames_are_counted_and_skipped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("age", "outcome"), [(0.9, "granted"), (1.01, "denied")])
 def test_frame_older_than_a_second_gives_no_grant(age: float, outcome: str) -> None:
-    events, _ = run_to_end(Stage(frames(GUEST, 8), empty_room(24), age=age))
+    events, _ = run_to_end(SceneCamera(frames(GUEST, 8), empty_room(24), age=age))
     assert [decision for decision, _ in events.decisions] == [outcome]
     assert all((event.reason, event.frames) == ("stale frame", 8) for event in events if event.outcome == "denied")
 
 
 def test_recognizer_slower_than_a_second_gives_no_grant() -> None:
-    stage = Stage(frames(GUEST, 8))
+    camera = SceneCamera(frames(GUEST, 8))
 
     def dawdle(_: int) -> None:
-        stage.clock += 1.05
+        camera.clock += 1.05
 
-    events, terminal = run_to_end(stage, HookedRecognizer(dawdle))
+    events, terminal = run_to_end(camera, HookedRecognizer(dawdle))
     assert ("granted", GUEST) not in events.decisions
     assert terminal.counters["granted"] == 0
 
 
 def test_slow_sink_does_not_cause_a_late_grant() -> None:
-    stage = Stage(together(GUEST, OTHER))
+    camera = SceneCamera(together(GUEST, OTHER))
 
     def relay(event: Event) -> None:
         if event.grants:
-            stage.clock += 1.5
+            camera.clock += 1.5
 
-    events, terminal = run_to_end(stage, sinks=[CallbackSink(relay)])
+    events, terminal = run_to_end(camera, sinks=[CallbackSink(relay)])
     assert [event.outcome for event in events if event.kind == "decision"] == ["granted", "denied"]
     assert [event.reason for event in events if event.outcome == "denied"] == ["stale frame"]
     assert terminal.counters["granted"] == 1
@@ -162,13 +162,13 @@ def test_slow_sink_does_not_cause_a_late_grant() -> None:
     ids=["the same again", "backwards", "not a number"],
 )
 def test_frames_that_are_not_newer_give_no_grant(stamps: Callable[[int, float], float]) -> None:
-    events, _ = run_to_end(Stage(frames(GUEST, 8), stamps=stamps))
+    events, _ = run_to_end(SceneCamera(frames(GUEST, 8), stamps=stamps))
     assert events.decisions == []
 
 
 def test_frame_from_the_future_is_skipped() -> None:
-    stage = Stage(frames(GUEST, 8), stamps=lambda number, now: now + 3600 if number <= 3 else now)
-    events, terminal = run_to_end(stage)
+    camera = SceneCamera(frames(GUEST, 8), stamps=lambda number, now: now + 3600 if number <= 3 else now)
+    events, terminal = run_to_end(camera)
     assert terminal.counters["failures"] == 3
     assert events.decisions == [("granted", GUEST)]
     assert [event.frames for event in events if event.grants] == [3]
@@ -192,7 +192,7 @@ def test_door_list_uses_its_time_zone(
     with monkeypatch.context() as patch:
         patch.setenv("TZ", device)
         time.tzset()
-        events, _ = run_to_end(Stage(frames(GUEST, 8)), door_list=door_list, clock=lambda: clock)
+        events, _ = run_to_end(SceneCamera(frames(GUEST, 8)), door_list=door_list, clock=lambda: clock)
     time.tzset()
     assert events.decisions == [(outcome, GUEST)]
 
@@ -205,7 +205,7 @@ def faulty_terminal(part: str) -> tuple[Terminal, RecordingSink]:
     events = RecordingSink()
     options: dict[str, Any] = {"clock": fail} if part == "clock" else {"clock": lambda: NOON}
     recognizer = HookedRecognizer(fail) if part == "recognizer" else orl_door.recognizer()
-    terminal = Terminal(recognizer, Stage(frames(GUEST, 8)), door_list=EVERYONE, sinks=[events], **options)
+    terminal = Terminal(recognizer, SceneCamera(frames(GUEST, 8)), door_list=EVERYONE, sinks=[events], **options)
     return terminal, events
 
 
@@ -232,7 +232,7 @@ def test_one_failing_frame_does_not_affect_the_others() -> None:
         if call == 2:
             fail()
 
-    events, terminal = run_to_end(Stage(frames(GUEST, 8)), HookedRecognizer(fail_once))
+    events, terminal = run_to_end(SceneCamera(frames(GUEST, 8)), HookedRecognizer(fail_once))
     assert events.decisions == [("granted", GUEST)]
     assert [event.frames for event in events if event.grants] == [3], "the bad one is not among them"
     assert terminal.counters["failures"] == 1
@@ -244,23 +244,23 @@ def test_failing_door_list_denies_only_that_person(monkeypatch: pytest.MonkeyPat
             fail()
 
     monkeypatch.setattr(DoorList, "refusal", picky)
-    events, terminal = run_to_end(Stage(together(GUEST, OTHER)), door_list=EVERYONE)
+    events, terminal = run_to_end(SceneCamera(together(GUEST, OTHER)), door_list=EVERYONE)
     assert sorted(events.decisions) == [("denied", OTHER), ("granted", GUEST)]
     assert terminal.counters["failures"] == 1
 
 
 def test_camera_that_raises_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage, calls = Stage(frames(GUEST, 8)), iter(range(100))
-    give = stage.frame
-    monkeypatch.setattr(stage, "frame", lambda timeout: fail() if next(calls) % 2 else give(timeout))
-    events, terminal = run_to_end(stage)
+    camera, calls = SceneCamera(frames(GUEST, 8)), iter(range(100))
+    give = camera.frame
+    monkeypatch.setattr(camera, "frame", lambda timeout: fail() if next(calls) % 2 else give(timeout))
+    events, terminal = run_to_end(camera)
     assert events.decisions == [("granted", GUEST)]
     assert terminal.counters["failures"] == 7
 
 
 def test_failing_sinks_and_viewers_do_not_affect_the_others() -> None:
     views = RecordingViewer()
-    events, terminal = run_to_end(Stage(frames(GUEST, 8)), sinks=[CallbackSink(fail)], viewers=[FailingViewer(), views])
+    events, terminal = run_to_end(SceneCamera(frames(GUEST, 8)), sinks=[CallbackSink(fail)], viewers=[FailingViewer(), views])
     assert events.decisions == [("granted", GUEST)]
     assert terminal.counters["undelivered"] == 3  # start, decision, stop
     assert terminal.counters["failures"] == len(views) == 8
@@ -273,7 +273,7 @@ def test_interrupt_gives_a_stop_event_and_no_grant() -> None:
             raise KeyboardInterrupt
 
     events = RecordingSink()
-    terminal = Terminal(HookedRecognizer(interrupt), Stage(frames(GUEST, 8)), sinks=[events])
+    terminal = Terminal(HookedRecognizer(interrupt), SceneCamera(frames(GUEST, 8)), sinks=[events])
     with pytest.raises(KeyboardInterrupt):
         terminal.run()
     assert [event.kind for event in events] == ["start", "stop"]
@@ -285,13 +285,13 @@ def test_closed_output_ends_the_run_with_a_stop_event() -> None:
         if event.kind != "start":
             raise OutputClosed
 
-    events, _ = run_to_end(Stage(frames(GUEST, 8), empty_room(12)), sinks=[CallbackSink(read_once)])
+    events, _ = run_to_end(SceneCamera(frames(GUEST, 8), empty_room(12)), sinks=[CallbackSink(read_once)])
     assert [event.kind for event in events] == ["start", "decision", "stop"]
     assert events[-1].reason == "output closed"
 
 
 def test_kit_without_detection_is_an_error_at_the_start() -> None:
-    terminal = Terminal(Recognizer(kits.parse(doors.kit())), Stage(empty_room(1)))
+    terminal = Terminal(Recognizer(kits.parse(doors.kit())), SceneCamera(empty_room(1)))
     with pytest.raises(KitError, match="cropped"):
         terminal.run()
 
@@ -379,7 +379,7 @@ def test_camera_that_opens_slowly_is_not_lost() -> None:
 
 
 def test_max_fps_limits_the_frames_and_a_stop_does_not_wait() -> None:
-    class Endless(Stage):
+    class Endless(SceneCamera):
         ended = False
 
         def frame(self, timeout: float) -> Frame:
@@ -397,7 +397,7 @@ def test_max_fps_limits_the_frames_and_a_stop_does_not_wait() -> None:
 
 
 def test_health_has_all_keys_from_the_start_and_no_names() -> None:
-    terminal = Terminal(orl_door.recognizer(), Stage(frames(GUEST, 8)))
+    terminal = Terminal(orl_door.recognizer(), SceneCamera(frames(GUEST, 8)))
     before = set(terminal.health()["counters"])
     assert before >= {"frames", "faces", "failures", "granted", "denied", "undelivered", "dropped", "broken", "reconnects"}
     terminal.run()

@@ -25,8 +25,8 @@ from edge.settings import Settings
 from edge.terminal import service
 from edge.terminal.service import SystemdNotifier, Unit
 from tests.fakes.mjpeg_server import MjpegServer
+from tests.fakes.scene_camera import SceneCamera
 from tests.fakes.sinks import fail
-from tests.fakes.stage import Stage
 from tests.fixtures import orl_door
 from tests.fixtures.command import run_edge
 from tests.fixtures.data import ROOT
@@ -81,9 +81,9 @@ def test_ready_watchdog_and_stopping_are_sent(tmp_path: Path, abstract: bool) ->
     systemd = SystemdNotifier(
         listener.environment(WATCHDOG_USEC="400000", WATCHDOG_PID=str(os.getpid())), clock=iter(range(99)).__next__
     )
-    run_to_end(Stage(frames(GUEST, 3)), sinks=[systemd], on_frame=systemd.frame_processed)
+    run_to_end(SceneCamera(frames(GUEST, 3)), sinks=[systemd], on_frame=systemd.frame_processed)
     said = listener.rest()
-    assert said[0] == ["READY=1", "STATUS=watching a stage"]
+    assert said[0] == ["READY=1", "STATUS=watching simulated"]
     assert said[1:-1] == [["WATCHDOG=1"]] * 3
     assert said[-1] == ["STOPPING=1", "STATUS=stopped: recording ended"]
     assert GUEST not in str(said)
@@ -91,7 +91,7 @@ def test_ready_watchdog_and_stopping_are_sent(tmp_path: Path, abstract: bool) ->
 
 def test_failing_frame_does_not_reset_the_watchdog(listener: Listener) -> None:
     systemd = SystemdNotifier(listener.environment(WATCHDOG_USEC="400000"), clock=iter(range(99)).__next__)
-    _, terminal = run_to_end(Stage(frames(GUEST, 3)), clock=fail, on_frame=systemd.frame_processed)
+    _, terminal = run_to_end(SceneCamera(frames(GUEST, 3)), clock=fail, on_frame=systemd.frame_processed)
     assert terminal.counters["frames"] == 3
     assert terminal.counters["failures"] >= 3
     assert listener.rest() == []
@@ -119,7 +119,7 @@ def test_watchdog_is_not_reset_without_a_timeout(listener: Listener, more: dict[
 
 def test_missing_or_full_socket_never_blocks(tmp_path: Path) -> None:
     for environment in ({}, {"NOTIFY_SOCKET": str(tmp_path / "missing")}):
-        run_to_end(Stage(frames(GUEST, 1)), sinks=[SystemdNotifier(environment)])
+        run_to_end(SceneCamera(frames(GUEST, 1)), sinks=[SystemdNotifier(environment)])
     full = Listener(str(tmp_path / "full"))
     systemd = SystemdNotifier(full.environment(WATCHDOG_USEC="4"), clock=iter(range(10_000)).__next__)
     for _ in range(5_000):  # more than a socket holds
