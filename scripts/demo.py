@@ -102,19 +102,19 @@ def report(visitors: list[Visitor], lines: list[str]) -> int:
     counts: Counter[tuple[bool, str]] = Counter()
     console.say(f"\n{'visitor':<10}  {'result':<16} {'confidence':>10}  {'frames':>6}  {'seconds':>7}  reason")
     for visitor in visitors:
-        what, event = outcome(visitor, decisions)
-        counts[visitor.enrolled, what] += 1
-        who = visitor.name if visitor.enrolled else "stranger"
+        result, event = outcome(visitor, decisions)
+        counts[visitor.enrolled, result] += 1
+        name = visitor.name if visitor.enrolled else "stranger"
         if event is None:
-            console.say(f"{who:<10}  {what:<16} {'':>27}  no decision")
+            console.say(f"{name:<10}  {result:<16} {'':>27}  no decision")
             continue
-        reason = f"as {event['label']}" if "granted" in what else event["reason"]
+        reason = f"as {event['label']}" if "grant" in result else event["reason"]
         seconds = event["seconds_from_first_sight"]
-        console.say(f"{who:<10}  {what:<16} {event['confidence']:>10.2f}  {event['frames']:>6}  {seconds:>7.1f}  {reason}")
+        console.say(f"{name:<10}  {result:<16} {event['confidence']:>10.2f}  {event['frames']:>6}  {seconds:>7.1f}  {reason}")
     console.say(f"\n{'visits':<24} {'correct grant':>16} {'wrong grant':>16} {'denied':>8}")
     for enrolled, words in ((True, "by enrolled people"), (False, "by strangers")):
         number = sum(n for (known, _), n in counts.items() if known == enrolled)
-        right, wrong, denied = (counts[enrolled, what] for what in ("correct grant", "wrong grant", "denied"))
+        right, wrong, denied = (counts[enrolled, result] for result in ("correct grant", "wrong grant", "denied"))
         console.say(f"{number:>3} {words:<20} {right:>16} {wrong:>16} {denied:>8}")
     known = sum(n for (enrolled, _), n in counts.items() if enrolled)
     wrong_grants = counts[True, "wrong grant"] + counts[False, "wrong grant"]
@@ -122,7 +122,7 @@ def report(visitors: list[Visitor], lines: list[str]) -> int:
     console.say(
         f"\nGoals (at least {GOAL:.0%} of the enrolled people granted, no wrong grant): {'met' if good else 'MISSED'}."
     )
-    console.say(f"{OUTPUT.name}/seen.mp4 shows what the terminal saw.")
+    console.say(f"{OUTPUT.name}/seen.mp4 is the video with the marks of the terminal.")
     return 0 if good else 1
 
 

@@ -1,5 +1,8 @@
-"""For all tests: one BLAS thread, also for what they start, because the matrices are small, and two pools on few cores fight
-(set before NumPy is first imported; a caller's own setting is respected); and no test is judged by a clock."""
+"""Set-up of all tests: one BLAS thread, also in processes that they start, and no time limits of Hypothesis.
+
+The matrices are small, and several thread pools on few cores slow each other down. It is set before NumPy is imported; a
+setting of the caller stays.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from scripts.research import spoiled as bench_spoiled
 from scripts.research.accuracy import COSINE, OURS, Answers, Faces, Task
 from scripts.research.results import ResultsFile
 from tests.fixtures.data import ROOT, faces
-from tests.fixtures.programs import tool
+from tests.fixtures.programs import find_program
 
 INTERRUPTED = """
 import os, signal, sys
@@ -166,5 +166,5 @@ def test_shellcheck_finds_nothing() -> None:
     files = [file for folder in ("scripts", ".ci") for file in (ROOT / folder).rglob("*") if file.is_file()]
     shell = [file for file in files if file.suffix == ".sh" or file.read_bytes().startswith(b"#!/usr/bin/env bash")]
     assert len(shell) > 10
-    run = subprocess.run([tool("shellcheck"), "--severity=warning", *shell], capture_output=True, text=True)
+    run = subprocess.run([find_program("shellcheck"), "--severity=warning", *shell], capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (0, "")

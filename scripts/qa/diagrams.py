@@ -20,7 +20,7 @@ INK, FRAME, FILL, ACCENT, PAPER = "#1f2933", "#9aa5b1", "#f5f7fa", "#0b69a3", "#
 
 @dataclass(frozen=True)
 class Box:
-    """One step: what it does, and the file or folder that does it."""
+    """One step, and the file or folder that does it."""
 
     step: str
     path: str = ""

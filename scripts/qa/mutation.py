@@ -87,7 +87,7 @@ class Mutant(NamedTuple):
 
 
 def changes(node: ast.AST) -> Iterator[tuple[Node, str]]:
-    """All mutations of one node, without its children: what is replaced, and by which source."""
+    """Yield all mutations of one node, without its children: the part to replace, and the new source."""
     match node:
         case ast.Compare(ops=ops):
             for i, op in enumerate(ops):
@@ -126,7 +126,7 @@ def changed(node: Node, **fields: Any) -> tuple[Node, str]:
 
 
 def children(node: ast.AST) -> Iterable[ast.AST]:
-    """The nodes below in which mutants are looked for: no annotation, no decorator, no error message."""
+    """Return the child nodes to mutate: no annotations, decorators or error messages."""
     match node:
         case ast.FunctionDef(args=args, body=body) | ast.AsyncFunctionDef(args=args, body=body):
             return [*args.defaults, *filter(None, args.kw_defaults), *body]
@@ -141,7 +141,7 @@ def children(node: ast.AST) -> Iterable[ast.AST]:
 
 def is_skipped(node: ast.AST) -> bool:
     match node:
-        case ast.JoinedStr():  # mostly messages; and before Python 3.12 the parser does not know the place of what is inside
+        case ast.JoinedStr():  # mostly messages; before Python 3.12 the parser gives no positions inside them
             return True
         case ast.Expr(value=ast.Call(func=function)):
             return ast.unparse(function).startswith(LOGGING)
@@ -152,7 +152,7 @@ def is_skipped(node: ast.AST) -> bool:
 
 def mutants_of(file: str, source: bytes) -> list[Mutant]:
     lines = source.splitlines(keepends=True)
-    offsets = [sum(map(len, lines[:i])) for i in range(len(lines) + 1)]  # the parser, too, counts in bytes
+    offsets = [sum(map(len, lines[:i])) for i in range(len(lines) + 1)]  # in bytes, like the positions of the parser
 
     def walk(node: ast.AST, scope: str, returns_none: bool) -> Iterator[Mutant]:
         if is_skipped(node):
@@ -176,7 +176,7 @@ def mutants_of(file: str, source: bytes) -> list[Mutant]:
 
 
 def draw(root: Path, target: Target, count: int, seed: int) -> list[Mutant]:
-    """One mutant of each function in turn, then a second one of each, and so on, until there are `count`.
+    """Draw `count` mutants: one of each function in turn, then a second one of each, and so on.
 
     The order depends on the seed and the names of the functions only: code that was moved gets the same mutants.
     """
@@ -194,17 +194,17 @@ def draw(root: Path, target: Target, count: int, seed: int) -> list[Mutant]:
 
 
 class Tree:
-    """A copy of the code in which one test run at a time takes place."""
+    """A copy of the code for one test run at a time."""
 
-    def __init__(self, root: Path, place: Path) -> None:
-        self.place, self.temporary = place, place / "tmp"
-        place.mkdir()
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.folder, self.temporary = folder, folder / "tmp"
+        folder.mkdir()
         for name in COPIED:
             if (root / name).is_dir():
-                shutil.copytree(root / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
-                shutil.copy(root / name, place / name)
-        (place / "mutation_profile.py").write_text(PROFILE)
+                shutil.copy(root / name, folder / name)
+        (folder / "mutation_profile.py").write_text(PROFILE)
         self.process: subprocess.Popen[bytes] | None = None
         self.mutant: Mutant | None = None
         self.original = b""
@@ -212,34 +212,34 @@ class Tree:
 
     def start(self, target: Target, mutant: Mutant | None, timeout: float) -> None:
         if mutant is not None:
-            self.original = (self.place / mutant.file).read_bytes()
+            self.original = (self.folder / mutant.file).read_bytes()
             source = self.original[: mutant.start] + mutant.new.encode() + self.original[mutant.end :]
-            (self.place / mutant.file).write_bytes(source)
+            (self.folder / mutant.file).write_bytes(source)
         shutil.rmtree(self.temporary, ignore_errors=True)
         self.temporary.mkdir()
-        own = {"PYTHONPATH": str(self.place), "TMPDIR": str(self.temporary)}
+        own = {"PYTHONPATH": str(self.folder), "TMPDIR": str(self.temporary)}
         own["HYPOTHESIS_STORAGE_DIRECTORY"] = str(self.temporary / "hypothesis")
-        own["PYTHONDONTWRITEBYTECODE"] = "1"  # two mutants of the same length within one second would share it
-        with open(self.place / "output.txt", "wb") as output:
+        own["PYTHONDONTWRITEBYTECODE"] = "1"  # two mutants of the same length within one second would share the bytecode
+        with open(self.folder / "output.txt", "wb") as output:
             command = [sys.executable, *PYTEST, "-k", target.select, *target.tests]
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
-            self.process = subprocess.Popen(command, cwd=self.place, env=os.environ | own, start_new_session=True, **streams)
+            self.process = subprocess.Popen(command, cwd=self.folder, env=os.environ | own, start_new_session=True, **streams)
         resource.prlimit(self.process.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         self.mutant, self.deadline = mutant, time.monotonic() + timeout
 
     def passed(self) -> bool | None:
-        """Whether all tests passed; None while they run."""
+        """Return whether all tests passed, or None while they run."""
         assert self.process is not None
         code = self.process.poll()
         if code is None and time.monotonic() < self.deadline:
             return None
         self.stop()
         if self.mutant is not None:
-            (self.place / self.mutant.file).write_bytes(self.original)
+            (self.folder / self.mutant.file).write_bytes(self.original)
         return code == 0
 
     def stop(self) -> None:
-        """End the run, and all processes that the tests have left behind."""
+        """Stop the run, and all processes that the tests started."""
         if self.process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -248,14 +248,14 @@ class Tree:
 
 
 def run(name: str, mutants: Sequence[Mutant], trees: Sequence[Tree]) -> tuple[float, list[Mutant]]:
-    """The seconds that the unmutated tests take, and the survivors."""
+    """Return the test time of the unmutated code in seconds, and the survivors."""
     started = time.monotonic()
     trees[0].start(TARGETS[name], None, 3600.0)
     while (passed := trees[0].passed()) is None:
         time.sleep(0.05)
     seconds = time.monotonic() - started
     if not passed:
-        print((trees[0].place / "output.txt").read_text(errors="replace")[-3000:], file=sys.stderr)
+        print((trees[0].folder / "output.txt").read_text(errors="replace")[-3000:], file=sys.stderr)
         sys.exit(f"error: {name}: the tests of the unmutated code do not pass.")
     print(f"{name}: the unmutated code passes in {seconds:.1f} s", file=sys.stderr)
     waiting, survivors, done = list(mutants), [], 0
@@ -284,10 +284,10 @@ def report(results: dict[str, Any]) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="mutation", description="Do the tests notice faults in the code?")
+    parser = argparse.ArgumentParser(prog="mutation", description="Put faults into a copy of the code and run its tests.")
     parser.add_argument("--targets", default=",".join(TARGETS), help="names, separated by commas (default: %(default)s)")
     parser.add_argument("--mutants", type=int, default=60, help="how many per target (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random draw (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random draw (default: %(default)s)")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2], help="the tree to test")
     parser.add_argument("--jobs", type=int, default=2, help="test runs at the same time (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -304,9 +304,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         try:
             for i in range(max(1, options.jobs)):  # all are copies of the first: the working tree may change meanwhile
-                trees.append(Tree(trees[0].place if trees else options.root, Path(folder, str(i))))
+                trees.append(Tree(trees[0].folder if trees else options.root, Path(folder, str(i))))
             for name in names:
-                mutants = draw(trees[0].place, TARGETS[name], options.mutants, options.seed)
+                mutants = draw(trees[0].folder, TARGETS[name], options.mutants, options.seed)
                 seconds, survivors = run(name, mutants, trees)
                 counts = {"mutants": len(mutants), "killed": len(mutants) - len(survivors)}
                 results[name] = {**counts, "test_seconds": round(seconds, 1), "survivors": list(map(str, survivors))}

@@ -110,7 +110,7 @@ def measure(
 
 
 def collected(part: str, results: ResultsFile, splits: int) -> dict[str, dict[str, Any]]:
-    """Means over the splits, by method and task; only tasks of which every split was measured."""
+    """Return means over the splits, by method and task, of the tasks with all splits measured."""
     means: dict[str, dict[str, Any]] = {way: {} for way in (*OURS, COSINE, *RECOGNIZERS)}
     runs: dict[tuple[str, str], list[Any]] = {}
     for key, value in results.items():
@@ -159,13 +159,13 @@ def _tasks(labels: dict[str, Array], splits: int) -> Iterator[Task]:
             known = np.random.default_rng([7, k]).permutation(people)[: round(ENROLLED * len(people))]
             train, test = split(of, np.random.default_rng([0, k]))
             train = train[np.isin(of[train], known)]
-            asked = np.isin(of[test], known)
+            enrolled = np.isin(of[test], known)
             # No image of a stranger trains, so all images of the tested kinds are probes.
             kinds = np.unique(np.concatenate([train, test]) % 13) if faces == "AR" else np.arange(13)
             strangers = np.flatnonzero(~np.isin(of, known) & np.isin(np.arange(len(of)) % 13, kinds))
-            truth = np.concatenate([of[test[asked]], np.full(len(strangers), -1)])
-            asked_about = np.append(test[asked], strangers)
-            yield Task(name=name, split=k, faces=faces, train=train, labels=of[train], test=asked_about, people=truth)
+            truth = np.concatenate([of[test[enrolled]], np.full(len(strangers), -1)])
+            probes = np.append(test[enrolled], strangers)
+            yield Task(name=name, split=k, faces=faces, train=train, labels=of[train], test=probes, people=truth)
 
 
 def fill(

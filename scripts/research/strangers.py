@@ -120,7 +120,7 @@ def main(
         typer.echo(rejection.table([ar(data, split, seed) for split in range(splits)]))
         return
     faces = gallery.load(orl.folder(), cropped=False, skip_bad=True)
-    own = np.array([source.endswith(".pgm") for source in faces.sources])  # another file lies beside the photos
+    own = np.array([source.endswith(".pgm") for source in faces.sources])  # one folder has another file
     faces = replace(faces, images=faces.images[own], labels=faces.labels[own], sources=tuple(np.array(faces.sources)[own]))
     for name, cases in (
         ("AR mixed, 70 enrolled, 30 strangers", [ar(data, split, seed) for split in range(splits)]),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import getpass
-import os
 import queue
-import shutil
 import socket
 import ssl
 import subprocess
@@ -17,21 +15,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from edge.sinks.mqtt import MqttSettings
+from tests.fixtures.programs import find_program
 from tests.fixtures.waiting import until
 
 USER, PASSWORD = "terminal", "correct horse"
-
-
-def program(name: str) -> str:
-    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if found is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{name} is missing: apt-get install mosquitto")
-        pytest.skip(f"{name} is not installed: apt-get install mosquitto")
-    return found
 
 
 def write_certificates(folder: Path) -> None:
@@ -74,7 +62,9 @@ class Broker:
         write_certificates(folder)
         (folder / "password").write_text(PASSWORD + "\n")
         passwords = folder / "passwords"
-        subprocess.run([program("mosquitto_passwd"), "-b", "-c", str(passwords), USER, PASSWORD], check=True)
+        subprocess.run(
+            [find_program("mosquitto_passwd", package="mosquitto"), "-b", "-c", str(passwords), USER, PASSWORD], check=True
+        )
         (folder / "mosquitto.conf").write_text(
             f"listener {self.port} 127.0.0.1\n"
             "allow_anonymous false\n"
@@ -93,7 +83,7 @@ class Broker:
     def start(self) -> None:
         with open(self.folder / "mosquitto.log", "ab") as log:
             self._process = subprocess.Popen(
-                [program("mosquitto"), "-c", str(self.folder / "mosquitto.conf")], stdout=log, stderr=log
+                [find_program("mosquitto"), "-c", str(self.folder / "mosquitto.conf")], stdout=log, stderr=log
             )
         until(self._listens)
 

@@ -31,7 +31,7 @@ from tests.fixtures import orl_door
 from tests.fixtures.command import run_edge
 from tests.fixtures.data import ROOT
 from tests.fixtures.orl_door import GUEST, STRANGER, frames, promise, sending
-from tests.fixtures.programs import tool
+from tests.fixtures.programs import find_program
 from tests.fixtures.terminals import run_to_end
 
 DEADLINE = 60.0
@@ -241,7 +241,10 @@ def verify(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     file = folder / "lclrr-edge.service"
     file.write_text(text)
     return subprocess.run(
-        [tool("systemd-analyze"), "verify", "--man=no", file], capture_output=True, text=True, timeout=DEADLINE
+        [find_program("systemd-analyze", package="systemd"), "verify", "--man=no", file],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
     )
 
 
@@ -261,7 +264,14 @@ def test_systemd_reports_wrong_units(tmp_path: Path, old: str, new: str) -> None
 def test_security_score_of_the_unit_is_good(tmp_path: Path) -> None:
     file = tmp_path / "lclrr-edge.service"
     file.write_text(unit().text())
-    command = [tool("systemd-analyze"), "security", "--offline=true", "--threshold=25", "--no-pager", str(file)]
+    command = [
+        find_program("systemd-analyze", package="systemd"),
+        "security",
+        "--offline=true",
+        "--threshold=25",
+        "--no-pager",
+        str(file),
+    ]
     run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
     assert run.returncode == 0, run.stdout.splitlines()[-1]
 
