@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
 from edge.decision.door import Decision
@@ -17,9 +17,9 @@ EVENT_SCHEMA = 2
 class Event:
     """One thing that happened. All kinds have the same fields; a field without meaning for a kind is None."""
 
-    schema: int
+    schema: int = EVENT_SCHEMA
     """Version of these fields."""
-    event_id: str
+    event_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Unique. A receiver must not act twice on the same id."""
     kind: str
     """start, camera, kit, challenge, decision or stop."""
@@ -48,9 +48,9 @@ class Event:
     """Seconds from the visit's first frame to the event."""
     seconds_from_capture: float | None = None
     """Seconds from the deciding frame to the event."""
-    camera: str
+    camera: str = ""
     """Name of the camera."""
-    kit: str
+    kit: str = ""
     """Id of the kit: the first digits of its SHA-256."""
 
     @property
@@ -58,48 +58,26 @@ class Event:
         return self.kind == "decision" and self.outcome == "granted"
 
     def to_json(self) -> str:
-        """One line of strict JSON."""
+        """Return one line of strict JSON."""
         return strict_json(asdict(self))
 
 
 def notice(
-    kind: str,
-    *,
-    now: float,
-    utc: datetime,
-    outcome: str | None = None,
-    reason: str | None = None,
-    visit: int | None = None,
-    camera: str = "",
-    kit: str = "",
+    kind: str, *, now: float, utc: datetime, outcome: str | None = None, reason: str | None = None, visit: int | None = None
 ) -> Event:
-    """Return an event. `now` is on the camera's clock, `utc` the time of day."""
-    return Event(
-        schema=EVENT_SCHEMA,
-        event_id=uuid.uuid4().hex,
-        kind=kind,
-        outcome=outcome,
-        reason=reason,
-        visit=visit,
-        utc=utc_text(utc),
-        monotonic=_number(now),
-        camera=camera,
-        kit=kit,
-    )
+    """Return an event without a person. `now` is on the camera's clock, `utc` the time of day."""
+    return Event(kind=kind, outcome=outcome, reason=reason, visit=visit, utc=utc_text(utc), monotonic=_number(now))
 
 
-def decision_event(decision: Decision, *, now: float, utc: datetime, camera: str = "", kit: str = "") -> Event:
+def decision_event(decision: Decision, *, now: float, utc: datetime) -> Event:
     """Return the event of a decision."""
     return replace(
-        notice("decision", now=now, utc=utc, camera=camera, kit=kit),
-        outcome=decision.outcome,
-        reason=decision.reason,
+        notice("decision", now=now, utc=utc, outcome=decision.outcome, reason=decision.reason, visit=decision.visit),
         label=decision.label,
         confidence=_number(decision.confidence),
         threshold=_number(decision.threshold),
         margin=_number(decision.margin),
-        frames=int(decision.frames),
-        visit=int(decision.visit),
+        frames=decision.frames,
         seconds_from_first_sight=_number(now - decision.first_seen),
         seconds_from_capture=_number(now - decision.captured),
     )

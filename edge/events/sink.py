@@ -33,7 +33,7 @@ class SinkHealth:
 
 
 class Sink(Protocol):
-    """Receives events."""
+    """Receives events. A subclass needs only `handle`."""
 
     def handle(self, event: Event) -> None:
         """Take an event. Must return at once: a sink that writes or waits uses a Worker. Raise OutputClosed to end the run."""
@@ -43,6 +43,7 @@ class Sink(Protocol):
 
     def health(self) -> SinkHealth:
         """Return the counts. Any thread may call it."""
+        return SinkHealth()
 
 
 def deliver(sinks: Iterable[Sink], event: Event) -> int:

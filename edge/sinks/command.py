@@ -30,17 +30,15 @@ class CommandSink(Worker[Event]):
 
     GRACE_SECONDS = 0.5
 
-    def __init__(
-        self, command: str, seconds: float = 5.0, *, capacity: int = 8, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, command: str, seconds: float = 5.0, *, clock: Callable[[], float] = time.monotonic) -> None:
         check_seconds(seconds)
         self._argv, self._seconds = split_command(command), seconds
         self._deadline = math.inf
         super().__init__(
-            self._run_in_time,
+            self._run_command,
             name=f"the command {self._argv[0]}",
             accepts=lambda event: event.grants,
-            capacity=capacity,
+            capacity=8,
             close_seconds=seconds + 3 * self.GRACE_SECONDS,  # a command must not be cut off while it closes a door
             clock=clock,
         )
@@ -50,27 +48,25 @@ class CommandSink(Worker[Event]):
         self._deadline = self._clock() + self._seconds
         super().close()
 
-    def _run_in_time(self, event: Event) -> None:
+    def _run_command(self, event: Event) -> None:
         left = self._deadline - self._clock()
         if self.waited_seconds() > self._seconds or left <= 0:
             raise DeliveryError("a grant waited too long and was not run")
-        self._execute(event.to_json() + "\n", min(self._seconds, left))
-
-    def _execute(self, line: str, seconds: float) -> None:
+        seconds = min(self._seconds, left)
         try:
             # Its output goes to stderr (2), because stdout is ours. Its own session, so that signals reach its whole group.
             process = subprocess.Popen(self._argv, stdin=subprocess.PIPE, stdout=2, start_new_session=True)
         except OSError as error:
             raise DeliveryError(f"cannot be started ({error.strerror})") from None
         try:
-            process.communicate(line.encode(), timeout=seconds)
+            process.communicate(event.to_json().encode() + b"\n", timeout=seconds)
         except subprocess.TimeoutExpired:
-            self._end(process)
+            self._end_group(process)
             raise DeliveryError(f"stopped after {seconds:.1f} s") from None
         if process.returncode:
             raise DeliveryError(f"ended with code {process.returncode}")
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
+    def _end_group(self, process: subprocess.Popen[bytes]) -> None:
         for end in (signal.SIGTERM, signal.SIGKILL):
             with suppress(OSError):  # already ended, or owned by another user through sudo
                 os.killpg(process.pid, end)

@@ -56,16 +56,14 @@ def open_sink(settings: GpioSettings) -> Relay:
 class Relay(Worker[Event]):
     """A sink that switches a relay on for `seconds` after each grant. A pin that hangs delays no frame."""
 
-    def __init__(
-        self, device: OutputDevice, seconds: float, *, capacity: int = 8, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, device: OutputDevice, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._device, self._seconds = device, seconds
         self._is_on, self._until = False, -math.inf
         super().__init__(
             self._switch_on,
             name="the relay",
             accepts=lambda event: event.grants,
-            capacity=capacity,
+            capacity=8,
             idle=self._switch_off_in_time,
             finish=self._end,
             clock=clock,
@@ -80,14 +78,11 @@ class Relay(Worker[Event]):
         self._device.on()
 
     def _switch_off_in_time(self) -> float | None:
-        if not self._is_on:
-            return None
         left = self._until - self._clock()
-        if left > 0:
-            return left
-        self._device.off()  # after an error the worker calls again
-        self._is_on = False
-        return None
+        if self._is_on and left <= 0:
+            self._device.off()  # after an error the worker calls again
+            self._is_on = False
+        return left if self._is_on else None
 
     def _end(self) -> None:
         try:

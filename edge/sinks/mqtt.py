@@ -6,30 +6,35 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import queue
 import re
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 from edge.credentials import read_secret, tls_context
 from edge.errors import SinkError, require
 from edge.events.event import Event
-from edge.sinks.message import EXPIRED, message
-from edge.sinks.retry import PermanentError, RetrySink, TemporaryError
+from edge.events.worker import DeliveryError
+from edge.sinks.retry import RetrySink, TemporaryError, message
 from edge.text import strict_json
 
 if TYPE_CHECKING:
+    from paho.mqtt.client import Client
     from paho.mqtt.reasoncodes import ReasonCode
 
 REPLY_SECONDS = 5.0  # for the broker, to accept a connection or acknowledge a message
 CHECK_SECONDS = 1.0  # between two looks at the connection
 PAUSE_SECONDS = 5.0  # longest pause between two attempts: a grant expires meanwhile
-ROOT = "lclrr-edge"
+NAME = "the MQTT broker"
 ONLINE, OFFLINE = "online", "offline"
 
 log = logging.getLogger(__name__)
@@ -84,12 +89,20 @@ class MqttSettings:
     @property
     def topic(self) -> str:
         """The beginning of all topics of this terminal."""
-        return f"{ROOT}/{self.terminal or re.sub('[^A-Za-z0-9_-]', '-', socket.gethostname()) or 'terminal'}"
+        return f"lclrr-edge/{self.terminal or re.sub('[^A-Za-z0-9_-]', '-', socket.gethostname()) or 'terminal'}"
 
 
 def open_sink(settings: MqttSettings) -> RetrySink:
     """Return a sink that connects in the background. A wrong file is an error now; a broker that is offline is not."""
-    return RetrySink(MqttReceiver(settings), capacity=settings.waiting, pause_seconds=PAUSE_SECONDS)
+    receiver = MqttReceiver(settings)
+    return RetrySink(
+        receiver.send,
+        name=NAME,
+        capacity=settings.waiting,
+        pause_seconds=PAUSE_SECONDS,
+        idle=receiver.maintain,
+        finish=receiver.disconnect,
+    )
 
 
 class MqttReceiver:
@@ -98,8 +111,6 @@ class MqttReceiver:
     Nothing outlives a connection except the sink's queue, so no grant is repeated unchanged: each attempt reads the clock.
     """
 
-    name = "the MQTT broker"
-
     def __init__(self, settings: MqttSettings) -> None:
         try:
             import paho.mqtt.client  # noqa: F401
@@ -107,82 +118,69 @@ class MqttReceiver:
             raise SinkError("MQTT needs the package paho-mqtt.", "Install lclrr-edge[mqtt].") from None
         self._settings = settings
         self._password, self._tls = credentials(settings)
-        self._connection: _Connection | None = None
+        self._client: Client | None = None  # of the current connection; once it is down it stays down
+        self._replies: queue.SimpleQueue[tuple[int | None, str]] = queue.SimpleQueue()
         self._camera = "ON"
         if settings.user is not None and not settings.tls:
             log.warning("the MQTT password for %s is sent without encryption: tls is off", settings.host)
 
-    @property
-    def connected(self) -> bool:
-        connection = self._connection
-        return connection is not None and connection.is_up
-
     def send(self, event: Event, age_seconds: float) -> None:
-        connection, topic, settings = self._connect(), self._settings.topic, self._settings
+        """Publish an event, and return when it is acknowledged."""
+        self.maintain()
+        topic, settings = self._settings.topic, self._settings
         if event.kind in ("start", "camera"):
             self._camera = "OFF" if event.outcome == "lost" else "ON"
-            connection.publish(f"{topic}/camera", self._camera, retain=True)
+            self._publish(f"{topic}/camera", self._camera, retain=True)
         fields = message(event, age_seconds=age_seconds, grant_seconds=settings.grant_seconds, names=settings.names)
         # The broker deletes a grant that a sleeping subscriber did not fetch in time.
         seconds = None if fields["nonce"] is None else max(1, math.ceil(settings.grant_seconds - age_seconds))
-        connection.publish(f"{topic}/event", strict_json(fields), expires_seconds=seconds)
+        self._publish(f"{topic}/event", strict_json(fields), expires_seconds=seconds)
 
     def maintain(self) -> float:
-        self._connect()
+        """Connect and announce this terminal, unless the connection is up. Return the seconds until the next look."""
+        if not self._is_connected():
+            self._close()
+            try:
+                self._connect()
+                for topic, fields in discovery(self._settings).items():
+                    self._publish(topic, strict_json(fields), retain=True)
+                self._publish(f"{self._settings.topic}/camera", self._camera, retain=True)
+                self._publish(f"{self._settings.topic}/state", ONLINE, retain=True)
+            except DeliveryError as problem:  # for example no right to write there: events may still pass
+                log.warning("the terminal was not announced to the MQTT broker: %s", problem)
+            except TemporaryError:
+                self._close()
+                raise
         return CHECK_SECONDS
 
     def disconnect(self) -> None:
-        if self._connection is not None:
-            try:
-                if self._connection.is_up:
-                    self._connection.publish(f"{self._settings.topic}/state", OFFLINE, retain=True)
-            except (TemporaryError, PermanentError):
-                log.debug("the broker publishes the offline state by itself")
-            self._connection.close()
+        """End the connection. After an error the broker itself publishes that this terminal is offline."""
+        with suppress(TemporaryError, DeliveryError):
+            if self._is_connected():
+                self._publish(f"{self._settings.topic}/state", OFFLINE, retain=True)
+        self._close()
 
-    def _connect(self) -> _Connection:
-        """Return the connection, or a new one on which this terminal is announced."""
-        if self._connection is not None:
-            if self._connection.is_up:
-                return self._connection
-            self._connection.close()
-            self._connection = None
-        connection = _Connection(self._settings, self._password, self._tls)
-        try:
-            for topic, fields in discovery(self._settings).items():
-                connection.publish(topic, strict_json(fields), retain=True)
-            connection.publish(f"{self._settings.topic}/camera", self._camera, retain=True)
-            connection.publish(f"{self._settings.topic}/state", ONLINE, retain=True)
-        except PermanentError as problem:  # for example no right to write there: events may still pass
-            log.warning("the terminal was not announced to the MQTT broker: %s", problem)
-        except TemporaryError:
-            connection.close()
-            raise
-        self._connection = connection
-        return connection
+    def _is_connected(self) -> bool:
+        client = self._client
+        return client is not None and client.is_connected()
 
-
-class _Connection:
-    """One connection to a broker. It is up when it is made; once it is down it stays down."""
-
-    def __init__(self, settings: MqttSettings, password: str | None, tls: ssl.SSLContext | None) -> None:
+    def _connect(self) -> None:
         from paho.mqtt import client as paho
 
-        # The callbacks hold this queue and not `self`: a reference cycle would keep the client's sockets open after close().
-        replies: queue.SimpleQueue[tuple[int | None, str]] = queue.SimpleQueue()
-        self._replies = replies
-        terminal = settings.topic.rpartition("/")[2]
+        settings = self._settings
+        # The callbacks hold this queue and not `self`: a reference cycle would keep the client's sockets open after _close().
+        replies = self._replies = queue.SimpleQueue()
         client = self._client = paho.Client(
             paho.CallbackAPIVersion.VERSION2,
-            client_id=f"{ROOT}-{terminal}",
+            client_id=settings.topic.replace("/", "-"),
             protocol=paho.MQTTv5,
             reconnect_on_failure=False,
         )
         client.connect_timeout = REPLY_SECONDS
-        client.username_pw_set(settings.user, password)
+        client.username_pw_set(settings.user, self._password)
         client.will_set(f"{settings.topic}/state", OFFLINE, qos=1, retain=True)
-        if tls is not None:
-            client.tls_set_context(tls)
+        if self._tls is not None:
+            client.tls_set_context(self._tls)
         # A reply belongs to a message (its number) or to the connection (0), or reports its loss (None).
         client.on_connect = lambda c, u, flags, code, properties: replies.put((0, _problem(code)))
         client.on_publish = lambda c, u, number, code, properties: replies.put((number, _problem(code)))
@@ -192,23 +190,15 @@ class _Connection:
         except (OSError, ValueError) as error:  # ValueError: an impossible host name
             raise TemporaryError(f"no connection ({getattr(error, 'strerror', None) or type(error).__name__})") from None
         client.loop_start()
-        try:
-            problem = self._reply(0)
-            if problem:
-                raise TemporaryError(f"the connection was rejected ({problem})")
-        except TemporaryError:
-            self.close()
-            raise
+        if problem := self._reply(client, 0):
+            raise TemporaryError(f"the connection was rejected ({problem})")
 
-    @property
-    def is_up(self) -> bool:
-        return self._client.is_connected()
-
-    def publish(self, topic: str, payload: str, *, retain: bool = False, expires_seconds: int | None = None) -> None:
+    def _publish(self, topic: str, payload: str, *, retain: bool = False, expires_seconds: int | None = None) -> None:
         """Publish, and return when the broker has acknowledged it."""
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
+        assert self._client is not None
         properties = None
         if expires_seconds is not None:
             properties = Properties(PacketTypes.PUBLISH)
@@ -216,26 +206,27 @@ class _Connection:
         sent = self._client.publish(topic, payload, qos=1, retain=retain, properties=properties)
         if sent.rc != 0:
             raise TemporaryError("the connection was lost")
-        problem = self._reply(sent.mid)
-        if problem:
-            raise PermanentError(f"the broker rejected a message ({problem})")
+        if problem := self._reply(self._client, sent.mid):
+            raise DeliveryError(f"the broker rejected a message ({problem})")
 
-    def close(self) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
-
-    def _reply(self, number: int) -> str:
+    def _reply(self, client: Client, number: int) -> str:
         """Wait for a reply and return the problem that it reports, or an empty text."""
         while True:
             try:
                 replied, problem = self._replies.get(timeout=REPLY_SECONDS)
             except queue.Empty:
-                self._client.disconnect()  # the state of the message is unknown: begin with a new connection
+                client.disconnect()  # the state of the message is unknown: begin with a new connection
                 raise TemporaryError("the broker does not reply") from None
             if replied is None:
                 raise TemporaryError(f"the connection was lost ({problem})")
             if replied == number:
                 return problem
+
+    def _close(self) -> None:
+        if self._client is not None:
+            self._client.disconnect()
+            self._client.loop_stop()
+            self._client = None
 
 
 def _problem(code: ReasonCode) -> str:
@@ -253,35 +244,8 @@ def discovery(settings: MqttSettings) -> dict[str, dict[str, Any]]:
     """Return Home Assistant's configuration by topic: a sensor for the camera and an event entity for decisions."""
     if not settings.discovery:
         return {}
-    topic = settings.topic
-    terminal = topic.rpartition("/")[2]
-    common = {
-        "availability_topic": f"{topic}/state",
-        "device": {"identifiers": [f"{ROOT}-{terminal}"], "name": f"Door terminal {terminal}", "manufacturer": ROOT},
-    }
-    camera = {
-        "name": "Camera",
-        "unique_id": f"{ROOT}-{terminal}-camera",
-        "device_class": "connectivity",
-        "state_topic": f"{topic}/camera",
-        **common,
-    }
-    shown = "event_id nonce expires reason utc visit" + (" label" if settings.names else "")
-    attributes = ", ".join(f"'{name}': value_json.{name}" for name in shown.split())
-    decision = {
-        "name": "Decision",
-        "unique_id": f"{ROOT}-{terminal}-decision",
-        "event_types": ["granted", "denied", EXPIRED],
-        "state_topic": f"{topic}/event",
-        "value_template": (
-            "{% if value_json.kind == 'decision' %}"
-            f"{{{{ {{'event_type': value_json.outcome, {attributes}}} | tojson }}}}"
-            "{% endif %}"
-        ),
-        **common,
-    }
-    prefix = settings.discovery
-    return {
-        f"{prefix}/binary_sensor/{ROOT}-{terminal}/camera/config": camera,
-        f"{prefix}/event/{ROOT}-{terminal}/decision/config": decision,
-    }
+    template = Template(files("edge.sinks").joinpath("home_assistant.json").read_text(encoding="utf-8"))
+    root, terminal = settings.topic.split("/")  # letters, digits, - and _: they need no escapes in JSON
+    label = ", 'label': value_json.label" if settings.names else ""
+    entities = json.loads(template.substitute(topic=settings.topic, id=f"{root}-{terminal}", terminal=terminal, label=label))
+    return {f"{settings.discovery}/{topic}": fields for topic, fields in entities.items()}

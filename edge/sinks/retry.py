@@ -1,4 +1,4 @@
-"""A sink that repeats: it sends events, in order, to a receiver that may be slow, offline or restarting."""
+"""Events to a remote receiver that may be slow, offline or restarting: the message, and a sink that repeats it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import math
 import random
 import time
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
 
-from edge.events.event import Event
+from edge.events.event import Event, utc_text
 from edge.events.worker import CLOSE_SECONDS, DeliveryError, Worker
 
 FIRST_PAUSE_SECONDS = 0.5
@@ -21,61 +23,44 @@ class TemporaryError(Exception):
     """The receiver cannot be reached or is busy: try again. The message contains no names of people."""
 
 
-class PermanentError(DeliveryError):
-    """The receiver will never take this event."""
-
-
-class Receiver(Protocol):
-    """The other side of a RetrySink. All methods run on the sink's thread."""
-
-    name: str
-
-    def send(self, event: Event, age_seconds: float) -> None:
-        """Send an event and return when it is acknowledged. Raise TemporaryError or PermanentError."""
-
-    def maintain(self) -> float | None:
-        """Do periodic work while no event waits. Return the seconds until the next call, or None."""
-
-    def disconnect(self) -> None:
-        """End the connection. Called once."""
-
-
 class RetrySink(Worker[Event]):
-    """A sink that offers each event to `receiver` until it is acknowledged, rejected, or `keep_seconds` old.
+    """A sink that calls `send(event, seconds_since_the_event)` until it succeeds or the event is `keep_seconds` old.
 
-    The pause between two attempts doubles up to `pause_seconds`, less a random part so that terminals do not retry at the same
-    time. A new event ends a pause.
+    After a TemporaryError it tries again. The pause doubles up to `pause_seconds`, less a random part so that terminals do not
+    retry at the same time; a new event ends it. After a DeliveryError the event is not repeated. `idle` may raise both, too.
     """
 
     def __init__(
         self,
-        receiver: Receiver,
+        send: Callable[[Event, float], None],
         *,
+        name: str,
         capacity: int,
         keep_seconds: float = math.inf,
         pause_seconds: float = 30.0,
         close_seconds: float = CLOSE_SECONDS,
+        idle: Callable[[], float | None] = lambda: None,
+        finish: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.receiver = receiver
-        self._keep_seconds, self._pause_seconds, self._jitter = keep_seconds, pause_seconds, jitter
+        self._deliver, self._keep_seconds, self._pause_seconds, self._jitter = send, keep_seconds, pause_seconds, jitter
         self._failures = 0  # since the last success
         super().__init__(
             self._send,
-            name=receiver.name,
+            name=name,
             capacity=capacity,
             close_seconds=close_seconds,
-            idle=lambda: self._attempt(receiver.maintain),
-            finish=receiver.disconnect,
+            idle=lambda: self._attempt(idle),
+            finish=finish,
             clock=clock,
         )
 
     def _send(self, event: Event) -> float | None:
         waited = self.waited_seconds()
         if waited > self._keep_seconds:
-            raise PermanentError("an event was not taken in time")
-        return self._attempt(lambda: self.receiver.send(event, waited))
+            raise DeliveryError("an event was not taken in time")
+        return self._attempt(lambda: self._deliver(event, waited))
 
     def _attempt(self, action: Callable[[], float | None]) -> float | None:
         """Return the pause before the next attempt, or the action's own result."""
@@ -83,10 +68,21 @@ class RetrySink(Worker[Event]):
         try:
             return action()
         except TemporaryError as problem:
-            log.warning("%s: %s; will retry", self.receiver.name, problem)
+            log.warning("%s: %s; will retry", self._name, problem)
             self._failures = failures + 1
-            return self._pause()
+            longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 30), self._pause_seconds)
+            return longest * (0.5 + 0.5 * self._jitter())
 
-    def _pause(self) -> float:
-        longest = min(FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 30), self._pause_seconds)
-        return longest * (0.5 + 0.5 * self._jitter())
+
+def message(event: Event, *, age_seconds: float, grant_seconds: float, names: bool) -> dict[str, Any]:
+    """Return the fields to send `age_seconds` after the event. `names` keeps the label. Only a valid grant has a nonce."""
+    fields = asdict(event) | {"nonce": None, "expires": None}
+    if not names:
+        fields["label"] = None
+    if event.grants:
+        fields["expires"] = utc_text(datetime.fromisoformat(event.utc) + timedelta(seconds=grant_seconds))
+        if age_seconds < grant_seconds:
+            fields["nonce"] = event.event_id
+        else:  # a receiver that looks for `granted` opens nothing
+            fields |= {"outcome": "expired", "reason": "granted, but not delivered in time"}
+    return fields

@@ -20,8 +20,8 @@ from urllib.parse import SplitResult, urlsplit
 from edge.credentials import read_secret, tls_context
 from edge.errors import SinkError, require
 from edge.events.event import Event
-from edge.sinks.message import message
-from edge.sinks.retry import PermanentError, RetrySink, TemporaryError
+from edge.events.worker import DeliveryError
+from edge.sinks.retry import RetrySink, TemporaryError, message
 from edge.text import strict_json
 
 TEMPORARY_4XX = {408, 425, 429}
@@ -59,19 +59,17 @@ class WebhookSettings:
         require((self.secret_file is None) != (self.secret_env is None), "one of secret_file and secret_env must be set")
         in_range = 0 < self.timeout_seconds <= 60 and 0 < self.grant_seconds <= 60
         require(in_range, "timeout_seconds and grant_seconds must be more than 0 and at most 60")
-        require(
-            0 < self.keep_seconds <= 7 * 86400,
-            "keep_seconds must be more than 0 and at most a week",
-        )
+        require(0 < self.keep_seconds <= 7 * 86400, "keep_seconds must be more than 0 and at most a week")
         require(1 <= self.waiting <= 100_000, f"waiting must be between 1 and 100000, not {self.waiting}")
 
 
 def open_sink(settings: WebhookSettings) -> RetrySink:
-    return RetrySink(WebhookReceiver(settings), capacity=settings.waiting, keep_seconds=settings.keep_seconds)
+    receiver = WebhookReceiver(settings)
+    return RetrySink(receiver.send, name=receiver.name, capacity=settings.waiting, keep_seconds=settings.keep_seconds)
 
 
 class WebhookReceiver:
-    """A web server that gets each event as a POST. Redirections are not followed."""
+    """A web server that gets each event as a POST, on a new connection. Redirections are not followed."""
 
     def __init__(self, settings: WebhookSettings, *, utc: Callable[[], float] = time.time) -> None:
         self._settings, self._url, self._utc = settings, _parts(settings.url), utc
@@ -79,44 +77,31 @@ class WebhookReceiver:
         self.name = f"the webhook at {self._url.hostname}"  # not the whole address: a path may contain a token
 
     def send(self, event: Event, age_seconds: float) -> None:
-        settings = self._settings
+        """Post an event, signed with the HMAC-SHA256 of time and body, and return when the server has accepted it."""
+        url, settings, unix_seconds = self._url, self._settings, int(self._utc())
         fields = message(event, age_seconds=age_seconds, grant_seconds=settings.grant_seconds, names=settings.names)
         body = strict_json(fields).encode()
+        digest = hmac.new(self._secret, f"{unix_seconds}.".encode() + body, hashlib.sha256).hexdigest()
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "lclrr-edge",
             "Idempotency-Key": event.event_id,
-            "X-Edge-Signature": signature(self._secret, int(self._utc()), body),
+            "X-Edge-Signature": f"t={unix_seconds},v1={digest}",
         }
-        path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
+        host, seconds = url.hostname or "", settings.timeout_seconds
+        connection = http.client.HTTPConnection(host, url.port, timeout=seconds)
+        if self._tls is not None:
+            connection = http.client.HTTPSConnection(host, url.port, timeout=seconds, context=self._tls)
         try:
-            with closing(self._connection()) as connection:
-                connection.request("POST", path, body, headers)
+            with closing(connection):
+                connection.request("POST", (url.path or "/") + (f"?{url.query}" if url.query else ""), body, headers)
                 status = connection.getresponse().status
         except (OSError, http.client.HTTPException) as error:
             raise TemporaryError(getattr(error, "strerror", None) or type(error).__name__) from None
         if status in TEMPORARY_4XX or status >= 500:
             raise TemporaryError(f"the server answered {status}")
         if not 200 <= status < 300:
-            raise PermanentError(f"the server answered {status}")
-
-    def maintain(self) -> None:
-        """Do nothing: each event has a connection of its own."""
-
-    def disconnect(self) -> None:
-        """Do nothing: no connection stays open."""
-
-    def _connection(self) -> http.client.HTTPConnection:
-        host, port, seconds = self._url.hostname or "", self._url.port, self._settings.timeout_seconds
-        if self._tls is None:
-            return http.client.HTTPConnection(host, port, timeout=seconds)
-        return http.client.HTTPSConnection(host, port, timeout=seconds, context=self._tls)
-
-
-def signature(secret: bytes, unix_seconds: int, body: bytes) -> str:
-    """Return the signature header: the time, and the HMAC-SHA256 of time and body."""
-    digest = hmac.new(secret, f"{unix_seconds}.".encode() + body, hashlib.sha256).hexdigest()
-    return f"t={unix_seconds},v1={digest}"
+            raise DeliveryError(f"the server answered {status}")
 
 
 def _parts(url: str) -> SplitResult:

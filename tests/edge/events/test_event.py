@@ -35,7 +35,7 @@ def test_json_of_a_decision_has_all_fields_in_a_stable_order() -> None:
 
 
 def test_notice_has_the_same_fields_and_grants_nothing() -> None:
-    lost = notice("camera", outcome="lost", reason="unplugged", now=3.0, utc=NOON, camera="front")
+    lost = notice("camera", outcome="lost", reason="unplugged", now=3.0, utc=NOON)
     assert list(json.loads(lost.to_json())) == [field.name for field in fields(Event)]
     assert (lost.outcome, lost.label, lost.grants) == ("lost", None, False)
     assert not notice("start", outcome="granted", now=1, utc=NOON).grants

@@ -9,6 +9,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -299,7 +300,7 @@ def test_page_in_a_browser(browser: Browser, tmp_path: Path) -> None:
 
     with Preview("127.0.0.1:0") as preview:
         preview.watch(lambda: state)
-        preview.handle(notice("start", now=1.0, utc=NOON, camera="front"))
+        preview.handle(replace(notice("start", now=1.0, utc=NOON), camera="front"))
         preview.handle(make_event(label=HOSTILE))
         loop = threading.Thread(target=show_frames)
         loop.start()

@@ -95,13 +95,13 @@ def test_failing_command_is_counted_and_logged_without_names(
 
 def test_slow_command_never_blocks_and_drops_grants(tmp_path: Path) -> None:
     go = tmp_path / "go"
-    sink = CommandSink(script(tmp_path, f'while [ ! -e "{go}" ]; do sleep 0.01; done'), seconds=30, capacity=3)
-    for _ in range(10):
+    sink = CommandSink(script(tmp_path, f'while [ ! -e "{go}" ]; do sleep 0.01; done'), seconds=30)
+    for _ in range(15):
         sink.handle(make_event())  # would block here: the command may not end yet
     assert sink.health().dropped == 7
     go.touch()
     sink.close()
-    assert counts(sink) == (3, 0, 7)
+    assert counts(sink) == (8, 0, 7)
 
 
 def test_grant_that_waited_too_long_opens_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -22,7 +22,7 @@ import pytest
 
 from edge.errors import ParameterError, SettingsError, SinkError
 from edge.events.event import Event, notice
-from edge.sinks.mqtt import MqttReceiver, MqttSettings, _Connection, credentials, discovery, open_sink
+from edge.sinks.mqtt import MqttReceiver, MqttSettings, discovery, open_sink
 from edge.sinks.retry import RetrySink
 from tests.fakes.mqtt_broker import Broker, Wire, free_port, listening
 from tests.fixtures.events import NOON, make_event
@@ -44,18 +44,22 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 @contextmanager
 def publishing(broker: Broker, *, clock: Callable[[], float] = time.monotonic, **settings: Any) -> Iterator[RetrySink]:
     chosen = broker.settings(**settings)
-    sink = RetrySink(MqttReceiver(chosen), capacity=chosen.waiting, pause_seconds=0.1, close_seconds=30.0, clock=clock)
-    with closing(sink):
+    with closing(retrying(MqttReceiver(chosen), chosen, clock)) as sink:
         yield sink
 
 
-def receiver(sink: RetrySink) -> MqttReceiver:
-    assert isinstance(sink.receiver, MqttReceiver)
-    return sink.receiver
-
-
-def is_connected(sink: RetrySink) -> bool:
-    return receiver(sink).connected
+def retrying(receiver: MqttReceiver, settings: MqttSettings, clock: Callable[[], float] = time.monotonic) -> RetrySink:
+    """As open_sink, with other times."""
+    return RetrySink(
+        receiver.send,
+        name="the MQTT broker",
+        capacity=settings.waiting,
+        pause_seconds=0.1,
+        close_seconds=30.0,
+        idle=receiver.maintain,
+        finish=receiver.disconnect,
+        clock=clock,
+    )
 
 
 def ids(events: list[Event]) -> list[str]:
@@ -103,10 +107,10 @@ def test_state_and_camera_are_retained_and_close_publishes_offline(broker: Broke
 
 def test_lost_connection_is_published_by_the_broker_and_restored(broker: Broker) -> None:
     with listening(broker, STATE) as subscriber:
-        sink = open_sink(broker.settings())
+        receiver = MqttReceiver(broker.settings())
+        sink = retrying(receiver, broker.settings())
         assert subscriber.next(STATE) == "online"
-        until(lambda: is_connected(sink))
-        connection = receiver(sink)._connection._client.socket()  # type: ignore[union-attr]
+        connection = receiver._client.socket()  # type: ignore[union-attr]
         assert isinstance(connection, socket.socket)
         connection.shutdown(socket.SHUT_RDWR)  # as in a power failure
         assert subscriber.next(STATE) == "offline"
@@ -162,8 +166,8 @@ def test_queued_events_arrive_after_a_broker_restart(broker: Broker, kill: bool)
 def test_silent_connection_is_replaced(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edge.sinks.mqtt.REPLY_SECONDS", 0.3)
     wire = Wire(broker.port)
-    with listening(broker, EVENT) as subscriber, publishing(broker, port=wire.port) as sink:
-        until(lambda: is_connected(sink))
+    with listening(broker, EVENT, STATE) as subscriber, publishing(broker, port=wire.port) as sink:
+        assert subscriber.next(STATE) == "online"
         wire.cut = True
         events = [make_event(outcome="denied"), make_event(outcome="denied")]
         for event in events:
@@ -175,13 +179,14 @@ def test_silent_connection_is_replaced(broker: Broker, monkeypatch: pytest.Monke
 
 
 def test_closed_connection_leaves_no_file_open(broker: Broker) -> None:
-    settings = broker.settings()
+    receiver = MqttReceiver(broker.settings())
     gc.collect()
     gc.disable()  # it would hide a leak
     try:
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(3):
-            _Connection(settings, *credentials(settings)).close()
+            receiver.maintain()
+            receiver.disconnect()
         assert len(os.listdir("/proc/self/fd")) == before
     finally:
         gc.enable()
@@ -232,8 +237,8 @@ def test_grant_expires_at_the_broker(broker: Broker) -> None:
 
 
 def test_home_assistant_discovers_camera_and_decisions(broker: Broker) -> None:
-    with publishing(broker) as sink:
-        until(lambda: is_connected(sink))
+    with listening(broker, STATE) as state, publishing(broker):
+        assert state.next(STATE) == "online"
         with listening(broker, "homeassistant/#") as subscriber:
             found = {}
             for _ in range(2):
@@ -289,7 +294,7 @@ def test_wrong_credentials_deliver_nothing(broker: Broker, fault: str, caplog: p
     with publishing(broker, **wrong[fault]) as sink:
         sink.handle(make_event(label="a-secret-name"))
         until(lambda: sink.health().retried > 0)
-        assert (sink.health().delivered, is_connected(sink), sink.health().waiting) == (0, False, 1)
+        assert (sink.health().delivered, sink.health().waiting) == (0, 1)
     assert sink.health().dropped == 1
     assert "correct horse" not in caplog.text
     assert "guessed" not in caplog.text

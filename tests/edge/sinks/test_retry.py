@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from datetime import datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edge.events.event import Event
-from edge.sinks.retry import PermanentError, RetrySink, TemporaryError
+from edge.events.worker import DeliveryError
+from edge.sinks.retry import RetrySink, TemporaryError, message
 from tests.fakes.sinks import Barrier
 from tests.fixtures.events import make_event
 from tests.fixtures.waiting import until
@@ -18,8 +22,6 @@ from tests.fixtures.waiting import until
 
 class ScriptedReceiver:
     """Raises the `problems` in turn (None: takes the event), then takes everything."""
-
-    name = "the receiver"
 
     def __init__(self, *problems: Exception | None) -> None:
         self.problems, self.taken, self.disconnected = list(problems), list[Event](), False
@@ -30,15 +32,13 @@ class ScriptedReceiver:
             raise problem
         self.taken.append(event)
 
-    def maintain(self) -> float | None:
-        return None
-
     def disconnect(self) -> None:
         self.disconnected = True
 
 
 def retrying(receiver: ScriptedReceiver, **options: Any) -> RetrySink:
-    return RetrySink(receiver, **{"capacity": 100, "pause_seconds": 0.001, "close_seconds": 30.0} | options)
+    usual: dict[str, Any] = {"capacity": 100, "pause_seconds": 0.001, "close_seconds": 30.0, "finish": receiver.disconnect}
+    return RetrySink(receiver.send, name="the receiver", **usual | options)
 
 
 def test_events_arrive_once_and_in_order_despite_failures() -> None:
@@ -54,7 +54,7 @@ def test_events_arrive_once_and_in_order_despite_failures() -> None:
     assert (sink.health().retried, sink.health().failed, sink.health().dropped) == (3, 0, 0)
 
 
-@pytest.mark.parametrize("problem", [PermanentError("never"), RuntimeError("a bug")])
+@pytest.mark.parametrize("problem", [DeliveryError("never"), RuntimeError("a bug")])
 def test_rejected_event_does_not_stop_the_next(problem: Exception, caplog: pytest.LogCaptureFixture) -> None:
     receiver = ScriptedReceiver(problem)
     events = [make_event(label="a-secret-name"), make_event()]
@@ -122,6 +122,20 @@ def test_hanging_receiver_does_not_delay_the_end() -> None:
     sink.close()  # would block here
     assert sink.health().dropped == 1
     barrier.opened.set()
+
+
+@given(age=st.floats(0, 100), seconds=st.floats(0.1, 60), names=st.booleans(), granted=st.booleans())
+def test_only_a_grant_in_time_has_a_nonce(age: float, seconds: float, names: bool, granted: bool) -> None:
+    event = make_event(outcome="granted" if granted else "denied")
+    fields = message(event, age_seconds=age, grant_seconds=seconds, names=names)
+    is_valid = granted and age < seconds
+    assert (fields["outcome"] == "granted") == is_valid
+    assert fields["nonce"] == (event.event_id if is_valid else None)
+    assert fields["label"] == ("anna" if names else None)
+    assert (fields["expires"] is None) == (not granted)
+    if granted:
+        lifetime = datetime.fromisoformat(fields["expires"]) - datetime.fromisoformat(event.utc)
+        assert abs(lifetime.total_seconds() - seconds) < 0.002
 
 
 @pytest.mark.slow

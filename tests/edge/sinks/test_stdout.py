@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta, timezone
 from typing import TextIO
 
@@ -95,9 +96,8 @@ def test_text_lines_for_people() -> None:
     assert line(denied) == "14:03:07  unknown       denied    unsure, 0.40 (needs 0.71), 1 frame, 0.4 s after first sight"
     lost = notice("camera", outcome="lost", reason="no frame for 2 s", now=1, utc=NOON)
     assert line(lost) == "14:03:07  camera lost: no frame for 2 s"
-    assert line(notice("start", now=1, utc=NOON, camera="front", kit="abababababab")) == (
-        "14:03:07  watching front with kit abababababab"
-    )
+    start = replace(notice("start", now=1, utc=NOON), camera="front", kit="abababababab")
+    assert line(start) == "14:03:07  watching front with kit abababababab"
     assert line(notice("stop", now=1, utc=NOON)) == "14:03:07  stopped"
     close = make_event(outcome="denied", reason="unsure", confidence=0.709)
     assert "0.7090 (needs 0.7100)" in line(close), "different numbers look different"

@@ -45,7 +45,8 @@ def posting(
 ) -> Iterator[RetrySink]:
     chosen = WebhookSettings(url=url, secret_file=secret, **settings)
     receiver = WebhookReceiver(chosen, utc=utc)
-    with closing(RetrySink(receiver, capacity=chosen.waiting, pause_seconds=0.01, close_seconds=30.0, clock=clock)) as sink:
+    options = {"capacity": chosen.waiting, "pause_seconds": 0.01, "close_seconds": 30.0}
+    with closing(RetrySink(receiver.send, name=receiver.name, clock=clock, **options)) as sink:  # type: ignore[arg-type]
         yield sink
 
 
