@@ -119,7 +119,7 @@ class CameraError(EdgeError, exit_code=31):
 
 
 class DetectorMissingError(EdgeError, exit_code=32):
-    """There is no face detector: neither in the kit nor in OpenCV."""
+    """There is no face detector, or it cannot be used."""
 
 
 class DoorListError(EdgeError, exit_code=33):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, TypeGuard
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -81,6 +81,11 @@ class Camera(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def is_bgr(image: NDArray[Any] | None) -> TypeGuard[NDArray[np.uint8]]:
+    """Whether `image` is BGR: uint8 (H, W, 3), not empty."""
+    return image is not None and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3 and image.size > 0
 
 
 def display_name(source: str) -> str:

@@ -15,8 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from edge.camera.base import STALL_SECONDS, Camera, CameraHealth, Frame
-from edge.camera.photo import to_bgr
+from edge.camera.base import STALL_SECONDS, Camera, CameraHealth, Frame, is_bgr
 from edge.camera.sources import OPEN_SECONDS, Source
 from edge.errors import CameraError
 
@@ -29,31 +28,16 @@ log = logging.getLogger(__name__)
 
 
 class _Reader(threading.Thread):
-    """One connection, and the thread that opens, reads and closes it."""
+    """The thread of one connection."""
 
-    def __init__(self, camera: LiveCamera, connect: Callable[[], Source], now: float) -> None:
-        super().__init__(name="camera", daemon=True)
-        self.frames = 0
-        self.last_frame_at = now
-        self._camera = camera
-        self._connect = connect
-        self._source: Source | None = None
-
-    def run(self) -> None:
-        try:
-            source = self._connect()
-            self._source = source
-            with contextlib.closing(source):
-                while self._camera.is_read_by(self):
-                    self._camera.add_frame(self, *source.read())
-        except CameraError as error:
-            self._camera.lose(self, error)
-        except Exception as error:  # drivers raise any type; the message may contain an address with a password
-            self._camera.lose(self, CameraError(f"The camera failed with {type(error).__name__}."))
+    def __init__(self, read: Callable[[_Reader], None], now: float) -> None:
+        super().__init__(name="camera", daemon=True, target=read, args=(self,))
+        self.frames, self.last_frame_at = 0, now
+        self.source: Source | None = None
 
     def interrupt(self) -> None:
-        if self._source is not None:
-            self._source.interrupt()
+        if self.source is not None:
+            self.source.interrupt()
 
 
 class LiveCamera(Camera):
@@ -77,15 +61,21 @@ class LiveCamera(Camera):
         self._closed = False
         self._newest: Frame | None = None
         self._number = self._dropped = self._broken = self._reconnects = 0
-        self._failures = 0  # attempts since the last frame
         self._error: CameraError | None = None
-        self._retry_at = 0.0
+        self._pause, self._retry_at = RETRY_SECONDS[0], 0.0
         self._hung: list[_Reader] = []
         self._reader: _Reader | None = None
-        with self._changed:
-            self._supervise()
-        if not wait:
-            self._await_first_frame()
+        try:
+            with self._changed:
+                self._supervise()
+                while not wait and self._newest is None:
+                    if self._error is not None:
+                        raise self._error
+                    self._changed.wait(0.1)
+                    self._supervise()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def ended(self) -> bool:
@@ -115,20 +105,8 @@ class LiveCamera(Camera):
                 newest, self._newest = self._newest, None
                 left = until - time.monotonic()
                 if newest is not None or self._closed or left <= 0:
-                    return None if self._closed else newest
+                    return newest
                 self._changed.wait(min(left, 0.02 * self._stall_seconds))
-
-    def _await_first_frame(self) -> None:
-        try:
-            with self._changed:
-                while self._newest is None:
-                    self._supervise()
-                    if self._error is not None:
-                        raise self._error
-                    self._changed.wait(0.1)
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         with self._changed:
@@ -151,50 +129,54 @@ class LiveCamera(Camera):
             if now - reader.last_frame_at > 0.95 * limit:  # so that the stall is noticed within the limit
                 self._hung.append(reader)
                 reader.interrupt()
-                self.lose(reader, CameraError(f"No frame for {limit:g} seconds.", "Check the camera and its cable."))
+                self._lose(reader, CameraError(f"No frame for {limit:g} seconds.", "Check the camera and its cable."))
         elif now >= self._retry_at:
             self._hung = [hung for hung in self._hung if hung.is_alive()]
             if len(self._hung) < MAX_HUNG_THREADS:
-                self._reader = _Reader(self, self._connect, now)
+                self._reader = _Reader(self._read, now)
                 self._reader.start()
 
-    # Called by the reader's thread. Calls of an abandoned reader are ignored.
+    # In the reader's thread. An abandoned reader has no effect.
 
-    def is_read_by(self, reader: _Reader) -> bool:
-        return self._reader is reader
+    def _read(self, reader: _Reader) -> None:
+        try:
+            reader.source = source = self._connect()
+            with contextlib.closing(source):
+                while self._reader is reader:
+                    self._add_frame(reader, *source.read())
+        except CameraError as error:
+            self._lose(reader, error)
+        except Exception as error:  # drivers raise any type; the message may contain an address with a password
+            self._lose(reader, CameraError(f"The camera failed with {type(error).__name__}."))
 
-    def add_frame(self, reader: _Reader, image: NDArray[Any] | None, captured: float, skipped: int) -> None:
-        bgr = to_bgr(image)
+    def _add_frame(self, reader: _Reader, image: NDArray[Any] | None, captured: float, skipped: int) -> None:
         with self._changed:
             if self._reader is not reader:
                 return
             is_back = self._error is not None and self._number > 0
             self._number += skipped
             self._dropped += skipped
-            if bgr is None:
+            if not is_bgr(image):
                 self._broken += 1
                 return
             if is_back:
                 self._reconnects += 1
                 log.info("the camera %s is back", self.name)
-            self._error = None
-            self._failures = 0
+            self._error, self._pause = None, RETRY_SECONDS[0]
             self._number += 1
             self._dropped += self._newest is not None
-            self._newest = Frame(image=bgr, captured=captured, number=self._number)
+            self._newest = Frame(image=image, captured=captured, number=self._number)
             reader.frames += 1
             reader.last_frame_at = self._clock()
             self._changed.notify_all()
 
-    def lose(self, reader: _Reader, error: CameraError) -> None:
+    def _lose(self, reader: _Reader, error: CameraError) -> None:
         with self._changed:
             if self._reader is not reader:
                 return
             if self._error is None and (self._wait or self._number):  # otherwise the caller gets the error
                 log.warning("no frames from the camera %s: %s", self.name, error)
-            first, longest = RETRY_SECONDS
-            self._retry_at = self._clock() + min(longest, first * 2.0 ** min(self._failures, 30))
-            self._failures += 1
-            self._error = error
-            self._reader = None
+            self._retry_at = self._clock() + self._pause
+            self._pause = min(2 * self._pause, RETRY_SECONDS[1])
+            self._error, self._reader = error, None
             self._changed.notify_all()

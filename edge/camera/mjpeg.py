@@ -14,16 +14,13 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from email.message import Message
 from http.client import HTTPException, HTTPResponse
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import cv2
-import numpy as np
 from numpy.typing import NDArray
 
-from edge.camera.photo import MAX_PIXELS, is_truncated, pixels
+from edge.camera.photo import PhotoError, decode_bytes
 from edge.errors import CameraError
 
 MAX_FRAME_BYTES = 8 * 2**20
@@ -33,18 +30,6 @@ MAX_BACKLOG_BYTES = 4 * MAX_FRAME_BYTES
 
 _BLANK_LINE = re.compile(rb"\r?\n\r?\n")
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]+)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
-
-
-class MjpegError(Exception):
-    """The response is not MJPEG, or a part is larger than any camera sends."""
-
-
-class Part(NamedTuple):
-    """The body of one part of the response."""
-
-    data: bytes
-    arrived: float
-    """When its first byte arrived. The image was captured before that."""
 
 
 class Parts:
@@ -59,8 +44,8 @@ class Parts:
         self._arrived: float | None = None
         self._searched = 0
 
-    def feed(self, data: bytes, now: float) -> list[Part]:
-        """Return the parts that are complete with `data`, which arrived at `now`."""
+    def feed(self, data: bytes, now: float) -> list[tuple[bytes, float]]:
+        """Add `data`, which arrived at `now`. Return the bodies that are complete, and when their first bytes arrived."""
         self._buffer += data
         parts = []
         while self._in_body or self._enter_body():
@@ -69,7 +54,7 @@ class Parts:
             body = self._body()
             if body is None:
                 break
-            parts.append(Part(body, now if self._arrived is None else self._arrived))
+            parts.append((body, now if self._arrived is None else self._arrived))
             self._in_body, self._arrived = False, None
         return parts
 
@@ -77,21 +62,19 @@ class Parts:
         """Skip to the end of the next delimiter and its headers. Bytes before the delimiter are dropped."""
         buffer, delimiter = self._buffer, self._delimiter
         start = buffer.find(delimiter)
+        del buffer[: start if start >= 0 else max(0, len(buffer) - len(delimiter) + 1)]
         if start < 0:
-            del buffer[: max(0, len(buffer) - len(delimiter) + 1)]
             return False
-        del buffer[:start]
         blank = _BLANK_LINE.search(buffer)
         if (blank.start() if blank else len(buffer)) > MAX_HEADER_BYTES:
-            raise MjpegError("header too large")
+            raise _too_large("header")
         if blank is None:
             return False
-        headers = bytes(buffer[buffer.rfind(delimiter, 0, blank.start()) : blank.start()])
-        length = _LENGTH.search(headers)
+        length = _LENGTH.search(buffer, buffer.rfind(delimiter, 0, blank.start()), blank.start())
         # Nine digits are already too large, and int() is slow on thousands of digits.
         self._length = int(length[1][:9]) if length else None
         if self._length is not None and self._length > MAX_FRAME_BYTES:
-            raise MjpegError("frame too large")
+            raise _too_large("frame")
         del buffer[: blank.end()]
         self._in_body, self._searched = True, 0
         return True
@@ -105,7 +88,7 @@ class Parts:
             self._searched = max(0, len(buffer) - len(self._delimiter) + 1)
         if end < 0 or end > len(buffer):
             if len(buffer) > MAX_FRAME_BYTES:
-                raise MjpegError("frame too large")
+                raise _too_large("frame")
             return None
         body = bytes(buffer[:end])
         del buffer[:end]
@@ -113,13 +96,15 @@ class Parts:
         return body if self._length is not None else body.rstrip(b"\r\n-")
 
 
+def _too_large(what: str) -> CameraError:
+    return CameraError(f"The camera does not send valid MJPEG: {what} too large.")
+
+
 def decode(jpeg: bytes) -> NDArray[Any] | None:
     """Decode a JPEG to BGR. Return None if it is truncated, too large or not a JPEG."""
-    if not jpeg.startswith(b"\xff\xd8") or is_truncated(jpeg) or pixels(jpeg) > MAX_PIXELS:
-        return None
     try:
-        return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error:
+        return decode_bytes(jpeg, colour=True) if jpeg.startswith(b"\xff\xd8") else None
+    except PhotoError:
         return None
 
 
@@ -140,7 +125,7 @@ class MjpegStream:
         All bytes that have arrived are read before one image is decoded. A device that is slower than the camera would
         otherwise fall behind and treat old images as new.
         """
-        newest: Part | None = None
+        newest: tuple[bytes, float] | None = None
         seen = backlog = 0
         try:
             while newest is None or (backlog < MAX_BACKLOG_BYTES and self._poll.poll(0)):
@@ -153,11 +138,9 @@ class MjpegStream:
                 parts = self._parts.feed(data, time.monotonic())
                 seen += len(parts)
                 newest = parts[-1] if parts else newest
-        except MjpegError as error:
-            raise CameraError(f"The camera does not send valid MJPEG: {error}.") from None
         except (OSError, HTTPException) as error:
             raise CameraError(f"The connection failed: {reason(error)}.") from None
-        return decode(newest.data), newest.arrived, seen - 1
+        return decode(newest[0]), newest[1], seen - 1
 
     def interrupt(self) -> None:
         """Make a waiting read() fail at once. Any thread may call this."""
@@ -191,18 +174,11 @@ def connect(url: str, timeout: float) -> MjpegStream | None:
         raise CameraError(f"The camera responds with HTTP error {error.code}.", hint) from None
     except (OSError, HTTPException, ValueError, LookupError) as error:  # the last two: an invalid login challenge
         raise CameraError(f"The camera cannot be reached: {reason(error)}.") from None
-    boundary = _boundary(response.headers)
-    if boundary is None:
-        response.close()
-        return None
-    return MjpegStream(response, boundary)
-
-
-def _boundary(headers: Message) -> bytes | None:
-    boundary = headers.get_param("boundary")
-    if headers.get_content_maintype() != "multipart" or not isinstance(boundary, str) or not boundary.strip("-"):
-        return None
-    return boundary.encode("ascii", "replace")
+    boundary = response.headers.get_param("boundary")
+    if response.headers.get_content_maintype() == "multipart" and isinstance(boundary, str) and boundary.strip("-"):
+        return MjpegStream(response, boundary.encode("ascii", "replace"))
+    response.close()
+    return None
 
 
 def reason(error: BaseException) -> str:

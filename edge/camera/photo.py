@@ -27,33 +27,12 @@ class PhotoError(Exception):
     """A photo that cannot be used. The message gives the reason in two or three words."""
 
 
-def read_grey(path: str | Path) -> NDArray[np.uint8]:
-    """Read a photo file as grey uint8 (H, W), without alpha. JPEG and PNG are turned upright by their EXIF data."""
-    return _read(Path(path), colour=False)
-
-
-def read_colour(path: str | Path) -> NDArray[np.uint8]:
-    """Read a photo file as BGR uint8 (H, W, 3), without alpha. JPEG and PNG are turned upright by their EXIF data."""
-    return _read(Path(path), colour=True)
-
-
-def _read(path: Path, *, colour: bool) -> NDArray[np.uint8]:
+def read_photo(path: str | Path, *, colour: bool = False) -> NDArray[np.uint8]:
+    """Read a photo file as uint8: grey (H, W) or BGR (H, W, 3). JPEG and PNG are turned upright by their EXIF data."""
     try:
-        return to_8_bit(decode(path, colour=colour))
+        return to_8_bit(decode(Path(path), colour=colour))
     except PhotoError as reason:
         raise GalleryError(f"{path} cannot be used: {reason}.", "Replace it.") from None
-
-
-def to_bgr(image: NDArray[Any] | None) -> NDArray[np.uint8] | None:
-    """Convert an image of a camera to BGR uint8 (H, W, 3). Return None if it is not an image."""
-    if image is None or image.size == 0 or image.dtype != np.uint8:
-        return None
-    channels = image.shape[2] if image.ndim == 3 else 1 if image.ndim == 2 else 0
-    if channels == 1:
-        return np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR), np.uint8)
-    if channels == 4:
-        return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGRA2BGR), np.uint8)
-    return image if channels == 3 else None
 
 
 def to_8_bit(image: NDArray[Any]) -> NDArray[np.uint8]:
@@ -74,12 +53,17 @@ def decode(path: Path, *, colour: bool = False) -> NDArray[Any]:
         raise PhotoError(getattr(error, "strerror", None) or "cannot be opened") from None
     if not data:
         raise PhotoError("empty file")
-    if len(data) > MAX_BYTES or pixels(data) > MAX_PIXELS:
+    return decode_bytes(data, colour=colour)
+
+
+def decode_bytes(data: bytes, *, colour: bool) -> NDArray[Any]:
+    """As `decode`, for the content of a file."""
+    number = pixels(data)
+    if len(data) > MAX_BYTES or number > MAX_PIXELS:
         raise PhotoError("too large")
-    if not pixels(data):  # OpenCV reads more formats, and each decoder is a risk
+    if number == 0:  # OpenCV reads more formats, and each decoder is a risk
         raise PhotoError("not a readable image")
-    # Some versions of OpenCV fill the missing part with grey, or write to the terminal.
-    if is_truncated(data):
+    if is_truncated(data):  # some versions of OpenCV fill the missing part with grey, or write to the terminal
         raise PhotoError("truncated file")
     flags = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR
     if data.startswith(b"RIFF"):
@@ -90,9 +74,9 @@ def decode(path: Path, *, colour: bool = False) -> NDArray[Any]:
         image = None
     if image is None or image.dtype not in (np.uint8, np.uint16):
         raise PhotoError("not a readable image")
-    if colour:
-        return image if image.ndim == 3 else cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
-    return cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) if image.ndim == 3 else image
+    if (image.ndim == 3) == colour:
+        return image
+    return cv2.cvtColor(image, cv2.COLOR_GRAY2BGR if colour else cv2.COLOR_BGR2GRAY)
 
 
 def pixels(data: bytes) -> int:
@@ -107,24 +91,19 @@ def pixels(data: bytes) -> int:
             is_old = data[14:18] == b"\x0c\0\0\0"
             width, height = struct.unpack_from("<HH" if is_old else "<ii", data, 18)
         elif data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-            width, height = _webp_sides(data)
+            if data[12:16] == b"VP8X":
+                width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+            elif data[12:16] == b"VP8L":
+                (bits,) = struct.unpack_from("<I", data, 21)
+                width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+            else:
+                width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
         else:
             found = _NETPBM.match(data)
             width, height = (int(side) for side in found.groups()) if found else (0, 0)
     except struct.error:  # the header itself is truncated
         return 0
     return abs(width * height)
-
-
-def _webp_sides(data: bytes) -> tuple[int, int]:
-    kind = data[12:16]
-    if kind == b"VP8X":
-        return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
-    if kind == b"VP8L":
-        (bits,) = struct.unpack_from("<I", data, 21)
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    width, height = struct.unpack_from("<HH", data, 26)
-    return width & 0x3FFF, height & 0x3FFF
 
 
 def is_truncated(data: bytes) -> bool:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.camera.base import Camera, CameraHealth, Frame
-from edge.camera.photo import to_bgr
+from edge.camera.base import Camera, CameraHealth, Frame, is_bgr
 from edge.errors import CameraError
 
 
@@ -63,8 +62,7 @@ class Recording(Camera):
     def _read(self) -> tuple[NDArray[np.uint8], float] | None:
         """Return the next image that is not broken, and its time."""
         for image, position in self._images:
-            bgr = to_bgr(image)
-            if bgr is not None:
-                return bgr, self._start + position
+            if is_bgr(image):
+                return image, self._start + position
             self._broken += 1
         return None

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from edge.camera import mjpeg
 from edge.camera.base import display_name
-from edge.camera.photo import SUFFIXES, read_colour
+from edge.camera.photo import SUFFIXES, read_photo
 from edge.errors import CameraError, GalleryError
 
 OPEN_SECONDS = 10.0
@@ -55,7 +55,9 @@ def _stream(url: str) -> Callable[[], Source]:
             "The address of the camera is not valid.",
             "Write rtsp:// or http://, then user:password@host:port/path. Write special characters as %40 and so on.",
         )
-    return (lambda: _open_http(url)) if at.scheme.startswith("http") else (lambda: _open_ffmpeg(url))
+    if at.scheme.startswith("rtsp"):
+        return lambda: _open_ffmpeg(url)
+    return lambda: mjpeg.connect(url, timeout=OPEN_SECONDS / 2) or _open_ffmpeg(url)
 
 
 # Live sources. Opened, read and closed by one thread.
@@ -69,11 +71,12 @@ class Source(Protocol):
 
     def interrupt(self) -> None:
         """Make a waiting read() return, if possible. Any thread may call this."""
+        return None  # OpenCV and picamera2 cannot be interrupted
 
     def close(self) -> None: ...
 
 
-class _Capture:
+class _Capture(Source):
     """A source that OpenCV reads: V4L2 or FFMPEG."""
 
     def __init__(self, capture: cv2.VideoCapture, *, stamps: bool = False) -> None:
@@ -95,14 +98,11 @@ class _Capture:
         time.sleep(0.02)  # an unplugged camera fails immediately, again and again
         return None, captured, 0
 
-    def interrupt(self) -> None:
-        """Does nothing: OpenCV cannot be interrupted, and must not be closed while it reads."""
-
     def close(self) -> None:
         self._capture.release()
 
 
-class _PiCamera:
+class _PiCamera(Source):
     """A Raspberry Pi camera, which OpenCV cannot open."""
 
     def __init__(self, driver: Any, number: int) -> None:
@@ -133,9 +133,6 @@ class _PiCamera:
             return request.make_array("main"), captured, 0
         finally:
             request.release()
-
-    def interrupt(self) -> None:
-        """Does nothing: read() has its own timeout."""
 
     def close(self) -> None:
         self._camera.close()
@@ -180,10 +177,6 @@ def _open_ffmpeg(url: str) -> Source:
             f"No video at {display_name(url)}.", "Check the address and the password, and that the camera is on."
         )
     return _Capture(capture)
-
-
-def _open_http(url: str) -> Source:
-    return mjpeg.connect(url, timeout=OPEN_SECONDS / 2) or _open_ffmpeg(url)
 
 
 def _video_capture(*arguments: Any) -> cv2.VideoCapture:
@@ -231,7 +224,7 @@ def _images(paths: list[Path], images_per_second: float) -> Iterator[tuple[NDArr
     for i, path in enumerate(paths):
         image = None
         with contextlib.suppress(GalleryError):
-            image = read_colour(path)
+            image = read_photo(path, colour=True)
         yield image, i / images_per_second
 
 

@@ -13,7 +13,7 @@ from edge.camera.open import open_camera
 from edge.cli import common as console
 from edge.cli import options
 from edge.enrol import storage
-from edge.enrol.session import CaptureSettings
+from edge.enrol.session import GAP_SECONDS, MIN_PHOTOS, PHOTOS
 from edge.errors import KitError
 from edge.vision.detect import MIN_FACE
 
@@ -22,10 +22,10 @@ def capture(
     name: Annotated[str, typer.Argument(help="Name of the person in front of the camera.")],
     camera: Annotated[str, options.CAMERA] = "0",
     output: Annotated[Path, typer.Option(help="Folder for the photos, with one folder per person.")] = Path("photos"),
-    photos: Annotated[int, typer.Option(min=1, max=1000, help="How many photos to take.")] = CaptureSettings.photos,
+    photos: Annotated[int, typer.Option(min=1, max=1000, help="How many photos to take.")] = PHOTOS,
     min_photos: Annotated[
         int, typer.Option("--min", min=1, help="Write nothing if there are fewer good photos.")
-    ] = CaptureSettings.min_photos,
+    ] = MIN_PHOTOS,
     kit: Annotated[
         Path | None, typer.Option(help="A kit, to find people who are enrolled already (default: the usual kit, if any).")
     ] = None,
@@ -37,18 +37,19 @@ def capture(
     min_face: Annotated[int, options.MIN_FACE_WIDTH] = MIN_FACE,
 ) -> None:
     """Photograph a person for training. Keeps only good photos that differ. Prints one JSON object."""
-    name, settings = storage.check_name(name), CaptureSettings(photos=photos, min_photos=min(min_photos, photos))
+    name = storage.check_name(name)
     recognizer = options.load_recognizer(kit, public_key) if _has_kit(kit) else None
     face_detector = storage.choose_detector(detector, None if recognizer is None else recognizer.kit, min_face=min_face)
     identify = None if recognizer is None else storage.identify_with(recognizer)
-    with open_camera(camera, images_per_second=1 / settings.gap_seconds) as source:
+    with open_camera(camera, images_per_second=1 / GAP_SECONDS) as source:
         enrolment = storage.enrol(
             name,
             source,
             face_detector,
             output,
             when=datetime.now(),
-            settings=settings,
+            photos=photos,
+            min_photos=min(min_photos, photos),
             identify=identify,
             allow_alike=allow_alike,
             say=console.say,

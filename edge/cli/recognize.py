@@ -10,7 +10,7 @@ import typer
 
 from edge import paths
 from edge import settings as configuration
-from edge.camera.photo import read_colour, read_grey
+from edge.camera.photo import read_photo
 from edge.cli import common as console
 from edge.cli import options
 from edge.terminal.loop import run_until_signal
@@ -87,10 +87,10 @@ def image(
     recognizer = options.load_recognizer(kit, public_key)
     for file in files:
         if cropped:
-            crop = resize_crop(read_grey(file), recognizer.kit.manifest.size)
+            crop = resize_crop(read_photo(file), recognizer.kit.manifest.size)
             found = recognizer.recognize_crops(crop[None])
         else:
-            photo = read_colour(file)
+            photo = read_photo(file, colour=True)
             found = recognizer.recognize(photo, min_face=min_face or photo_min_face(photo))
         for line in [face.facts() for face in found] or [{"label": None, "reason": "no face"}]:
             console.print_json({"file": str(file), **line})

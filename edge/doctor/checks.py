@@ -130,9 +130,6 @@ def check_kit(path: Path, public_key: bytes | None = None, threads: int = 1) -> 
         yield Check("thresholds", "warn", thresholds.sentence, advice)
     else:
         yield Check("thresholds", "ok", thresholds.sentence)
-    if kit.detector is None:
-        advice = "Build the kit with --detector yunet."
-        yield Check("detector", "warn", "none in the kit: OpenCV 4 has an older one", advice)
     yield try_kit(path, threads)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,14 +23,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge.camera.base import Camera, Frame
-from edge.errors import AlreadyEnrolledError, ParameterError
+from edge.errors import AlreadyEnrolledError
 from edge.text import printable, same_spelling
 from edge.vision import quality as face_quality
 from edge.vision.detect import Face, FaceDetector, photo_min_face
 from edge.vision.preprocess import SIZE, FeatureSpec, align, features
 from edge.vision.quality import Quality, QualityLimits, assess
 
+PHOTOS, MIN_PHOTOS = 8, 3  # wanted by default, and needed for the trainer
 WAIT_SECONDS = 0.25  # for a frame, before the time is checked again
+GAP_SECONDS = 0.4  # minimum time between two photos
+POSE_SECONDS = 15.0  # time for a pose; after it, the session continues with a photo in another pose, or without
+ADVICE_SECONDS = 2.0  # minimum time between two pieces of advice
+VOTES = 3  # the person is rejected if this many frames, and half of all frames, show another enrolled person
+# Stricter than at the door: the whole face, and at least as many pixels as the aligned crop.
+LIMITS = QualityLimits(min_size=27, min_sharpness=0.16, min_brightness=60, max_outside=0.1)
 MARGIN = 2.0  # sides of a photo, in sides of the face's box
 UNCLEAR = 0.08  # in eye distances: landmarks that differ more than this between two detections are unreliable
 DUPLICATE, SAME_PERSON = 0.975, 0.96
@@ -89,35 +96,6 @@ POSES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaptureSettings:
-    """Settings of a capture session."""
-
-    photos: int = 8
-    """Photos to take."""
-    min_photos: int = 3
-    """With fewer photos, nothing is written."""
-    gap_seconds: float = 0.4
-    """Minimum time between two photos."""
-    pose_seconds: float = 15.0
-    """Time for a pose. After it, the session continues with a photo in another pose, or without."""
-    advice_seconds: float = 2.0
-    """Minimum time between two pieces of advice."""
-    votes: int = 3
-    """The person is rejected if this many frames, and half of all frames, show another enrolled person."""
-    limits: QualityLimits = field(
-        # Stricter than at the door: the whole face, and at least as many pixels as the aligned crop.
-        default_factory=lambda: QualityLimits(min_size=27, min_sharpness=0.16, min_brightness=60, max_outside=0.1)
-    )
-    """Quality limits of a face."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.min_photos <= self.photos <= 1000:
-            raise ParameterError("photos must be 1 to 1000, and not fewer than min_photos")
-        if min(self.gap_seconds, self.pose_seconds, self.advice_seconds) < 0 or self.votes < 1:
-            raise ParameterError("times must be 0 or more, votes 1 or more")
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Photo:
     """One photo of the person."""
@@ -133,184 +111,149 @@ class Photo:
     """The name of one of POSES."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Captured:
-    """The result of a capture session."""
-
-    photos: tuple[Photo, ...]
-    frames: int
-    """Frames examined."""
-    rejected: Mapping[str, int]
-    """Rejected frames by reason."""
-    alike: Mapping[str, int]
-    """Frames that showed another enrolled person, by label: too few to reject the person."""
-
-
-def capture(
-    camera: Camera,
-    detector: FaceDetector,
-    settings: CaptureSettings | None = None,
-    *,
-    name: str = "",
-    identify: Identify | None = None,
-    own_photos: Sequence[NDArray[np.float32]] = (),
-    other_people: Mapping[str, NDArray[np.float32]] | None = None,
-    say: Callable[[str], None] = lambda _: None,
-) -> Captured:
-    """Take photos until there are enough, or the recording ends, or the time is over.
-
-    In front of a live camera the person is guided from pose to pose. From a recording, the first photos that differ are taken.
-    `own_photos` are the features of photos that `name` has already, `other_people` those of other people (n, d) by label.
-    """
-    session = _Session(
-        detector, settings or CaptureSettings(), name, identify, list(own_photos), other_people or {}, say, camera.live
-    )
-    session.request_photo(camera.now())
-    while not session.done and not camera.ended:
-        frame = camera.frame(WAIT_SECONDS)
-        if frame is not None:
-            session.process(frame)
-        elif camera.live:
-            session.reject("no frame", camera.now())
-    return Captured(
-        photos=tuple(session.photos),
-        frames=session.frames,
-        rejected=dict(session.rejected.most_common()),
-        alike=dict(session.votes.most_common()),
-    )
-
-
-@dataclass
-class _Session:
-    """The state of a capture session. All times are capture times of frames."""
+@dataclass(kw_only=True, eq=False)
+class CaptureSession:
+    """Takes photos of one person. All times are capture times of frames."""
 
     detector: FaceDetector
-    settings: CaptureSettings
-    name: str
-    identify: Identify | None
-    own_photos: list[NDArray[np.float32]]
-    other_people: Mapping[str, NDArray[np.float32]]
-    say: Callable[[str], None]
-    guided: bool
-    photos: list[Photo] = field(default_factory=list)
-    rejected: Counter[str] = field(default_factory=Counter)
-    recently_rejected: Counter[str] = field(default_factory=Counter)
-    votes: Counter[str] = field(default_factory=Counter)
-    frames: int = 0
-    voted: int = 0
-    requested: int = 0
-    straight: tuple[float, float] = (0.0, 0.0)
-    requested_at: float = -math.inf
-    advised_at: float = -math.inf
-    voted_at: float = -math.inf
-    spare: Photo | None = None
-    """Good and new, but not in the requested pose."""
+    wanted: int = PHOTOS
+    """Photos to take."""
+    name: str = ""
+    """Label of the person."""
+    identify: Identify | None = None
+    own_photos: list[NDArray[np.float32]] = field(default_factory=list)
+    """Features of the photos that the person has."""
+    other_people: Mapping[str, list[NDArray[np.float32]]] = field(default_factory=dict)
+    """Features of the photos of other people, by label."""
+    say: Callable[[str], None] = lambda _: None
+
+    photos: list[Photo] = field(default_factory=list, init=False)
+    """The result."""
+    frames: int = field(default=0, init=False)
+    """Frames examined."""
+    rejected: Counter[str] = field(default_factory=Counter, init=False)
+    """Rejected frames by reason."""
+    alike: Counter[str] = field(default_factory=Counter, init=False)
+    """Frames that showed another enrolled person, by label: too few to reject the person."""
+
+    def run(self, camera: Camera) -> None:
+        """Take photos until there are enough, or the recording ends, or the time is over.
+
+        In front of a live camera the person is guided from pose to pose. From a recording, the first photos that differ are
+        taken.
+        """
+        self._guided = camera.live
+        self._requested, self._voted, self._voted_at = 0, 0, -math.inf
+        self._straight = (0.0, 0.0)
+        self._request_photo(camera.now())
+        while not self._done and not camera.ended:
+            frame = camera.frame(WAIT_SECONDS)
+            if frame is not None:
+                self._process(frame)
+            elif camera.live:
+                self._reject("no frame", camera.now())
 
     @property
-    def done(self) -> bool:
-        return self.requested > self.settings.photos if self.guided else len(self.photos) == self.settings.photos
+    def _done(self) -> bool:
+        return self._requested > self.wanted if self._guided else len(self.photos) == self.wanted
 
     @property
-    def pose(self) -> Pose:
-        return POSES[(self.requested - 1) % len(POSES)]
+    def _pose(self) -> Pose:
+        return POSES[(self._requested - 1) % len(POSES)]
 
-    def request_photo(self, now: float) -> None:
-        """Ask for the next photo."""
-        self.requested, self.requested_at, self.advised_at, self.spare = self.requested + 1, now, now, None
-        self.recently_rejected.clear()
-        if self.guided and not self.done:
-            self.say(f"Photo {self.requested} of {self.settings.photos}: {self.pose.request}.")
+    def _request_photo(self, now: float) -> None:
+        self._requested, self._requested_at, self._advised_at = self._requested + 1, now, now
+        self._spare: Photo | None = None  # good and new, but not in the requested pose
+        self._recently_rejected: Counter[str] = Counter()
+        if self._guided and not self._done:
+            self.say(f"Photo {self._requested} of {self.wanted}: {self._pose.request}.")
 
-    def process(self, frame: Frame) -> None:
+    def _process(self, frame: Frame) -> None:
         """Take a photo from the frame, or reject the frame."""
         now = frame.captured
-        if self.guided and now < self.requested_at + self.pose.settle_seconds:
+        if self._guided and now < self._requested_at + self._pose.settle_seconds:
             return
-        if self.photos and now < self.photos[-1].captured + self.settings.gap_seconds - 1e-6:
+        if self.photos and now < self.photos[-1].captured + GAP_SECONDS - 1e-6:
             return
         self.frames += 1
-        found = _find_photo(frame, self.detector, self.settings.limits)
+        found = _find_photo(frame, self.detector)
         if isinstance(found, str):
-            return self.reject(found, now)
+            return self._reject(found, now)
         photo, grey, face = found
         self._vote(photo, grey, face)
         if _max_similarity(photo, self.own_photos) > DUPLICATE:
-            return self.reject("duplicate", now)
-        if self.guided and not self.pose.fits(photo.quality, self.straight):
-            self.spare = photo
-            return self.reject("pose", now)
-        self._keep(photo, self.pose.name if self.guided else photo.pose)
-        self.request_photo(now)
+            return self._reject("duplicate", now)
+        if self._guided and not self._pose.fits(photo.quality, self._straight):
+            self._spare = photo
+            return self._reject("pose", now)
+        self._keep(replace(photo, pose=self._pose.name) if self._guided else photo)
+        self._request_photo(now)
 
-    def reject(self, reason: str, now: float) -> None:
+    def _reject(self, reason: str, now: float) -> None:
         """Count the frame, give advice from time to time, and go to the next pose when the time for this one is over."""
         self.rejected[reason] += 1
-        if not self.guided:
+        self._recently_rejected[reason] += 1
+        if not self._guided:
             return
-        self.recently_rejected[reason] += 1
-        if now >= self.requested_at + self.settings.pose_seconds:
-            if self.spare is not None:
-                self._keep(self.spare, self.spare.pose)
-            self.request_photo(now)
-        elif now >= self.advised_at + self.settings.advice_seconds:
-            (most_frequent, _), *_ = self.recently_rejected.most_common(1)
-            self.say(ADVICE.get(most_frequent) or f"Please {self.pose.request}.")
-            self.recently_rejected.clear()
-            self.advised_at = now
+        if now >= self._requested_at + POSE_SECONDS:
+            if self._spare is not None:
+                self._keep(self._spare)
+            self._request_photo(now)
+        elif now >= self._advised_at + ADVICE_SECONDS:
+            (most_frequent, _), *_ = self._recently_rejected.most_common(1)
+            self.say(ADVICE.get(most_frequent) or f"Please {self._pose.request}.")
+            self._recently_rejected.clear()
+            self._advised_at = now
 
-    def _keep(self, photo: Photo, pose: str) -> None:
-        if pose == "straight" and not self.photos:
-            self.straight = (photo.quality.yaw, photo.quality.pitch)
-        self.photos.append(replace(photo, pose=pose))
+    def _keep(self, photo: Photo) -> None:
+        if photo.pose == "straight" and not self.photos:
+            self._straight = (photo.quality.yaw, photo.quality.pitch)
+        self.photos.append(photo)
         self.own_photos.append(photo.features)
 
     def _vote(self, photo: Photo, grey: NDArray[np.uint8], face: Face) -> None:
         """AlreadyEnrolledError if several frames, some time apart, show another enrolled person."""
-        if photo.captured < self.voted_at + self.settings.gap_seconds - 1e-6:
+        if photo.captured < self._voted_at + GAP_SECONDS - 1e-6:
             return
-        self.voted_at = photo.captured
-        self.voted += 1
+        self._voted_at = photo.captured
+        self._voted += 1
         labels = {label for label, rows in self.other_people.items() if _max_similarity(photo, rows) > SAME_PERSON}
         if self.identify is not None and (label := self.identify(grey, face)) is not None:
             labels.add(same_spelling(label))
-        self.votes.update(labels - {self.name})
-        for label, votes in self.votes.items():
-            if votes >= self.settings.votes and 2 * votes >= self.voted:
+        self.alike.update(labels - {self.name})
+        for label, votes in self.alike.items():
+            if votes >= VOTES and 2 * votes >= self._voted:
                 raise AlreadyEnrolledError(
                     f"This face is already enrolled as {printable(label)}.",
                     "Enrol each person under one name. For two people who look alike, pass --allow-alike.",
                 )
 
 
-def _find_photo(frame: Frame, detector: FaceDetector, limits: QualityLimits) -> tuple[Photo, NDArray[np.uint8], Face] | str:
+def _find_photo(frame: Frame, detector: FaceDetector) -> tuple[Photo, NDArray[np.uint8], Face] | str:
     """Return the photo of the only face in a frame, the same in grey, and its face; or the reason why there is none."""
     faces = detector.detect(frame.image)
     if len(faces) != 1:
         return "several faces" if faces else "no face"
-    image, corner = cut_out(frame.image, faces[0])
+    box = np.array(faces[0].box_xyxy).reshape(2, 2)
+    around = box.mean(axis=0) + (box - box.mean(axis=0)) * MARGIN
+    (left, top), (right, bottom) = np.clip(np.rint(around), 0, frame.image.shape[1::-1]).astype(int)
+    image = frame.image[top:bottom, left:right].copy()
     again = detector.detect(image, photo_min_face(image))  # as the trainer will
     if len(again) != 1:
         return "several faces" if again else "unclear"
     grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
     crop = align(grey, again[0].landmarks, SIZE)
-    quality = assess(grey, again[0], limits, crop)
+    quality = assess(grey, again[0], LIMITS, crop)
     if quality.reason is not None:
         return quality.reason
-    if np.abs(again[0].landmarks + corner - faces[0].landmarks).mean() > UNCLEAR * quality.size:
+    moved = faces[0].landmarks - (left, top) - again[0].landmarks
+    if np.abs(moved).mean() > UNCLEAR * quality.size:
         return "unclear"
     pose = next((pose.name for pose in POSES if pose.fits(quality)), POSES[0].name)
     vector = features(crop[None], SIMILARITY)[0]
     return Photo(image=image, features=vector, quality=quality, captured=frame.captured, pose=pose), grey, again[0]
 
 
-def cut_out(image: NDArray[np.uint8], face: Face) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    """Return a copy of the face with a margin, and its top left corner (x, y) in the frame."""
-    box = np.array(face.box_xyxy).reshape(2, 2)
-    around = box.mean(axis=0) + (box - box.mean(axis=0)) * MARGIN
-    (left, top), (right, bottom) = np.clip(np.rint(around), 0, image.shape[1::-1]).astype(int)
-    return image[top:bottom, left:right].copy(), (int(left), int(top))
-
-
-def _max_similarity(photo: Photo, rows: Any) -> float:
+def _max_similarity(photo: Photo, rows: list[NDArray[np.float32]]) -> float:
     """Return the similarity to the most similar photo of `rows`, at most 1; -1 if there are none."""
-    return float(np.max(np.asarray(rows) @ photo.features)) if len(rows) else -1.0
+    return max((float(row @ photo.features) for row in rows), default=-1.0)

@@ -14,7 +14,6 @@ from edge import paths
 from edge.audit.gate import AuditGate, open_gate
 from edge.camera.open import open_camera
 from edge.decision.doorlist import DoorList
-from edge.errors import KitError
 from edge.events.health import Count, Health
 from edge.events.sink import Sink
 from edge.events.view import Viewer
@@ -110,10 +109,6 @@ def _load(
     kit: Kit, settings: Settings, door_list: DoorList | None, stage: StageTimer, say: Callable[[str], None]
 ) -> ProbationRecognizer:
     """Make a recognizer. A kit that fails its self-test or finds no faces is rejected before the camera opens."""
-    if settings.liveness.challenge and kit.detector is None:
-        raise KitError(
-            "The kit has no face detector, and a challenge needs its landmarks.", "Build the kit with --detector yunet."
-        )
     recognizer = selftest.check_with_detector(
         ProbationRecognizer(
             kit, threads=settings.kit.threads, min_face=settings.kit.min_face, limits=settings.quality, stage=stage

@@ -7,24 +7,20 @@ The second pass matters: YuNet places the landmarks of small faces as if every h
 20 degrees, 85 % were recognised without it and 97.5 % with it (240 photos in three folds).
 
 onnxruntime is thread-safe and faster than cv2.FaceDetectorYN: 7.8 ms instead of 14.1 ms for 640x480 (one x86 thread).
-Kits without a detector use the Haar cascade of OpenCV 4. It gives only a box; the landmarks are estimated from the box.
 """
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.errors import DetectorMissingError, KitError, ParameterError
+from edge.camera.base import is_bgr
+from edge.errors import KitError, ParameterError
 from edge.vision.onnx_session import load_session
-
-log = logging.getLogger(__name__)
 
 MIN_FACE = 80
 # Face widths in YuNet's input, in pixels. On ORL, all faces were found from 36 to 430; 97 % at 30, 68 % at 520. Landmarks
@@ -38,9 +34,6 @@ GRID = 32  # the sides of YuNet's input are multiples of this
 MAX_ENLARGED = 2.0
 PHOTO_SHARE = 12  # a face is at least 1/12 of the longer side of a photo; smaller faces are in the background
 
-# Landmarks of a frontal face in a box of the Haar cascade, as fractions of its sides.
-HAAR_LANDMARKS = np.array([[0.31, 0.39], [0.69, 0.39], [0.5, 0.605], [0.34, 0.775], [0.66, 0.775]], np.float32)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Face:
@@ -50,8 +43,6 @@ class Face:
     """Left, top, right, bottom in pixels. May reach outside the frame."""
     landmarks: NDArray[np.float32]
     """(5, 2), x and y: eyes, nose, corners of the mouth. In each pair, the point further left in the frame is first."""
-    score: float
-    """Score of the detector, at most 1."""
 
     @property
     def width(self) -> float:
@@ -69,13 +60,6 @@ class FaceDetector(Protocol):
         """Return the faces of a BGR image (H, W, 3), largest first. `min_face` is the smallest width, in pixels."""
 
 
-def load_detector(model: bytes | None, *, min_face: int = MIN_FACE, threads: int = 1) -> FaceDetector:
-    """Load the kit's YuNet model, or OpenCV's Haar cascade if `model` is None."""
-    if model is not None:
-        return YuNetDetector(model, min_face=min_face, threads=threads)
-    return HaarDetector(min_face=min_face)
-
-
 def photo_min_face(image: NDArray[Any]) -> int:
     """Return the width, in pixels, of the smallest face to look for in a still photo."""
     return max(SMALLEST, max(image.shape[:2]) // PHOTO_SHARE)
@@ -86,7 +70,7 @@ class YuNetDetector:
 
     def __init__(self, model: bytes, *, min_face: int = MIN_FACE, threads: int = 1) -> None:
         """`model` is the ONNX file of a kit. `min_face` is the smallest width to look for, in pixels of the frame."""
-        self.min_face = _checked(min_face)
+        self.min_face = min_face
         self._session = load_session(model, "detector.onnx", threads=threads)
         self._outputs = [f"{head}_{stride}" for stride in STRIDES for head in HEADS]
         shapes = [tuple(i.shape) for i in self._session.get_inputs()]
@@ -96,8 +80,12 @@ class YuNetDetector:
         self._input = self._session.get_inputs()[0].name
 
     def detect(self, image: NDArray[np.uint8], min_face: int | None = None) -> list[Face]:
-        _require_bgr(image)
-        scale = min(SMALLEST / _checked(min_face or self.min_face), MAX_ENLARGED)
+        if not is_bgr(image):
+            raise ValueError(f"a frame must be uint8, H x W x 3 (BGR), not {image.dtype} {image.shape}")
+        least = self.min_face if min_face is None else min_face
+        if least < 10:
+            raise ParameterError("min_face must be at least 10 pixels")
+        scale = min(SMALLEST / least, MAX_ENLARGED)
         found = []
         while True:
             found.append(self._faces(*_scaled(image, scale)))
@@ -142,38 +130,6 @@ class YuNetDetector:
         return np.concatenate(rows)
 
 
-class HaarDetector:
-    """The frontal-face cascade of OpenCV 4, for kits without a detector. Landmarks are at fixed points of the box."""
-
-    def __init__(self, *, min_face: int = MIN_FACE, cascade: Any = None) -> None:
-        self.min_face = _checked(min_face)
-        self._file = "" if cascade is not None else _haar_file()
-        self._cascade = cascade
-        log.warning("The kit has no face detector. OpenCV's Haar cascade is used: it misses more faces and aligns worse.")
-
-    def detect(self, image: NDArray[np.uint8], min_face: int | None = None) -> list[Face]:
-        _require_bgr(image)
-        least = _checked(min_face or self.min_face)
-        # A cascade is not thread-safe, so each call creates its own.
-        cascade = self._cascade or getattr(cv2, "CascadeClassifier")(self._file)  # noqa: B009  unknown to OpenCV 5
-        grey = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
-        boxes = cascade.detectMultiScale(grey, scaleFactor=1.1, minNeighbors=5, minSize=(least, least))
-        rows = [
-            np.concatenate([(x, y, x + w, y + h), ((x, y) + HAAR_LANDMARKS * (w, h)).ravel(), (1.0,)]) for x, y, w, h in boxes
-        ]
-        return _best_per_face(np.array(rows, np.float32).reshape(-1, 15))
-
-
-def _haar_file() -> str:
-    data = getattr(getattr(cv2, "data", None), "haarcascades", "")
-    file = Path(data) / "haarcascade_frontalface_default.xml"
-    if not hasattr(cv2, "CascadeClassifier") or not data or not file.is_file():
-        raise DetectorMissingError(
-            "The kit has no face detector, and this OpenCV has none.", "Build the kit with --detector yunet."
-        )
-    return str(file)
-
-
 def _scaled(image: NDArray[np.uint8], scale: float) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     """Return the scaled image and its exact scale (x, y). INTER_LINEAR_EXACT gives the same bytes on every CPU."""
     height, width = image.shape[:2]
@@ -199,7 +155,11 @@ def _best_per_face(rows: NDArray[np.float32]) -> list[Face]:
 
 
 def _face(row: NDArray[np.float32], box_xyxy: tuple[float, float, float, float]) -> Face:
-    return Face(box_xyxy=box_xyxy, landmarks=_sort_pairs(row[4:14].reshape(5, 2)), score=float(row[14]))
+    points = row[4:14].reshape(5, 2).astype(np.float32)
+    for one, other in ((0, 1), (3, 4)):  # eyes, corners of the mouth: the left point first
+        if points[one, 0] > points[other, 0]:
+            points[[one, other]] = points[[other, one]]
+    return Face(box_xyxy=box_xyxy, landmarks=points)
 
 
 def _overlap(one: NDArray[Any], rows: NDArray[np.float32]) -> NDArray[Any]:
@@ -208,23 +168,3 @@ def _overlap(one: NDArray[Any], rows: NDArray[np.float32]) -> NDArray[Any]:
     both = np.maximum(high - low, 0).prod(axis=1)
     area = (rows[:, 2:4] - rows[:, :2]).prod(axis=1)
     return both / ((one[2:4] - one[:2]).prod() + area - both)
-
-
-def _sort_pairs(landmarks: NDArray[Any]) -> NDArray[np.float32]:
-    """Put the left point first, for the eyes and for the corners of the mouth."""
-    points = landmarks.astype(np.float32)
-    for pair in ([0, 1], [3, 4]):
-        if points[pair[0], 0] > points[pair[1], 0]:
-            points[pair] = points[pair[::-1]]
-    return points
-
-
-def _checked(min_face: int) -> int:
-    if min_face < 10:
-        raise ParameterError("min_face must be at least 10 pixels")
-    return min_face
-
-
-def _require_bgr(image: NDArray[Any]) -> None:
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
-        raise ValueError(f"a frame must be uint8, H x W x 3 (BGR), not {image.dtype} {image.shape}")

@@ -11,13 +11,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.errors import KitError
+from edge.errors import DetectorMissingError, KitError
 from edge.kit import format as kits
 from edge.kit.format import Kit
 from edge.kit.manifest import NO_ALIGNMENT
 from edge.stages import ALIGN, DETECT, RECOGNISE, StageTimer, untimed
 from edge.vision.confidence import score_norm
-from edge.vision.detect import MIN_FACE, Face, FaceDetector, load_detector
+from edge.vision.detect import MIN_FACE, Face, FaceDetector, YuNetDetector
 from edge.vision.onnx_session import load_session, uses_prepacking
 from edge.vision.preprocess import align
 from edge.vision.quality import Quality, QualityLimits, assess
@@ -101,13 +101,15 @@ class Recognizer:
 
     @cached_property
     def detector(self) -> FaceDetector:
-        """The face detector, loaded on first use because crops do not need it. KitError if the kit cannot have one."""
+        """The face detector, loaded on first use because crops do not need it."""
         if self.kit.manifest.alignment == NO_ALIGNMENT:
             raise KitError(
                 "The kit was trained on cropped photos. It cannot recognise faces in a frame.",
                 "Train without --cropped, on photos as a camera takes them.",
             )
-        return load_detector(self.kit.detector, min_face=self.min_face, threads=self.threads)
+        if self.kit.detector is None:
+            raise DetectorMissingError("The kit has no face detector.", "Build the kit with --detector yunet.")
+        return YuNetDetector(self.kit.detector, min_face=self.min_face, threads=self.threads)
 
     def recognize(self, image: NDArray[np.uint8], *, min_face: int | None = None) -> list[Recognition]:
         """Return one Recognition per face in a BGR frame (H, W, 3), the largest face first."""

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.camera.photo import read_grey
+from edge.camera.photo import read_photo
 from edge.kit.manifest import Thresholds
 from edge.vision.preprocess import FeatureSpec
 from export import graph
@@ -56,7 +56,7 @@ def make(folder: Path) -> None:
     rng = np.random.default_rng(0)
 
     def photo(person: str, number: int) -> NDArray[np.uint8]:
-        return read_grey(orl.folder() / person / f"{number}.pgm")
+        return read_photo(orl.folder() / person / f"{number}.pgm")
 
     for person in PEOPLE:
         (folder / "photos" / person).mkdir(parents=True)

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.camera.photo import read_grey
+from edge.camera.photo import read_photo
 from edge.errors import GalleryError
 
 SCALE = (2.2, 3.0)  # from a photo of 112x92 to a frame of 480x640: a face of about 140 to 240 pixels
@@ -33,7 +33,7 @@ def folder() -> Path:
 def people() -> dict[str, list[NDArray[np.uint8]]]:
     """The ten photos of each of the 40 people, grey, 112 x 92."""
     return {
-        person.name: [read_grey(photo) for photo in sorted(person.glob("*.pgm"), key=lambda photo: int(photo.stem))]
+        person.name: [read_photo(photo) for photo in sorted(person.glob("*.pgm"), key=lambda photo: int(photo.stem))]
         for person in sorted(folder().iterdir(), key=lambda person: int(person.name.removeprefix("s")))
     }
 

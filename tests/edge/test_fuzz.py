@@ -30,7 +30,7 @@ from edge.audit import log as audit
 from edge.audit import report
 from edge.audit.log import AuditLog
 from edge.camera import mjpeg, photo
-from edge.camera.photo import MAX_PIXELS, read_colour, read_grey
+from edge.camera.photo import MAX_PIXELS, read_photo
 from edge.decision.doorlist import DoorList
 from edge.errors import (
     AuditError,
@@ -244,7 +244,7 @@ def photos() -> dict[str, bytes]:
 def test_number_of_pixels_is_known_before_decoding(photo_path: Path) -> None:
     for name, data in photos().items():
         photo_path.write_bytes(data)
-        assert photo.pixels(data) == read_grey(photo_path).size == 30 * 40, name
+        assert photo.pixels(data) == read_photo(photo_path).size == 30 * 40, name
 
 
 @budget(300)
@@ -252,8 +252,8 @@ def test_number_of_pixels_is_known_before_decoding(photo_path: Path) -> None:
 def test_damaged_photo_is_read_or_rejected(photo_path: Path, name: str, changes: Changes) -> None:
     photo_path.write_bytes(damage(photos()[name], changes))
     with suppress(GalleryError):
-        assert read_grey(photo_path).size <= MAX_PIXELS
-        assert read_colour(photo_path).ndim == 3
+        assert read_photo(photo_path).size <= MAX_PIXELS
+        assert read_photo(photo_path, colour=True).ndim == 3
 
 
 @budget(150)
@@ -287,7 +287,7 @@ def test_photo_larger_than_memory_is_rejected_before_decoding(
     monkeypatch.setattr(cv2, "imdecode", None)
     photo_path.write_bytes(bomb)
     with pytest.raises(GalleryError, match="too large"):
-        read_colour(photo_path)
+        read_photo(photo_path, colour=True)
     assert mjpeg.decode(bomb) is None
 
 

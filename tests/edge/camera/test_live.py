@@ -98,7 +98,7 @@ def test_capture_time_is_the_arrival_of_the_first_byte(server: MjpegServer) -> N
         after = camera.now()
         assert before <= next_frame(camera).captured <= after
         server.send(slow[:300])
-        until(lambda: camera._reader._source._parts._arrived is not None)  # type: ignore[attr-defined]
+        until(lambda: camera._reader.source._parts._arrived is not None)  # type: ignore[attr-defined]
         middle = camera.now()
         server.send(slow[300:])
         assert next_frame(camera).captured < middle

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from edge.camera.photo import read_grey
+from edge.camera.photo import read_photo
 from edge.errors import GalleryError
 from tests.fixtures.photos import encode, smooth_image, write_photo
 
@@ -63,25 +63,25 @@ def test_exif_orientation_is_applied_to_jpeg_and_png(tmp_path: Path, orientation
     expected = UPRIGHT[orientation](IMAGE)
     for write, suffix in ((exif_jpeg, ".jpg"), (exif_png, ".png")):
         for order in "<>":
-            grey = read_grey(write_photo(tmp_path / f"1{suffix}", write(exif(orientation, order))))
+            grey = read_photo(write_photo(tmp_path / f"1{suffix}", write(exif(orientation, order))))
             assert grey.shape == expected.shape
             assert np.abs(grey.astype(int) - expected).max() <= 4
 
 
 def test_webp_photos_are_read_as_stored(tmp_path: Path) -> None:
-    np.testing.assert_array_equal(read_grey(write_photo(tmp_path / "1.webp", exif_webp(exif(6, "<")))), IMAGE)
+    np.testing.assert_array_equal(read_photo(write_photo(tmp_path / "1.webp", exif_webp(exif(6, "<")))), IMAGE)
 
 
 def test_16_bits_are_rounded_to_8(tmp_path: Path) -> None:
     values = np.array([[0, 128, 129, 256, 257, 65535, 65406]], np.uint16)
-    assert read_grey(write_photo(tmp_path / "1.png", values)).tolist() == [[0, 0, 1, 1, 1, 255, 254]]
+    assert read_photo(write_photo(tmp_path / "1.png", values)).tolist() == [[0, 0, 1, 1, 1, 255, 254]]
 
 
 @pytest.mark.parametrize("depth", [np.uint8, np.uint16])
 def test_colour_becomes_grey_by_opencv_weights(tmp_path: Path, depth: type) -> None:
     colour = np.dstack([smooth_image(1), smooth_image(2), smooth_image(3)])
     scale = 257 if depth == np.uint16 else 1
-    grey = read_grey(write_photo(tmp_path / "1.png", colour.astype(depth) * depth(scale)))
+    grey = read_photo(write_photo(tmp_path / "1.png", colour.astype(depth) * depth(scale)))
     blue, green, red = colour.astype(float).transpose(2, 0, 1)
     assert np.abs(grey - (0.114 * blue + 0.587 * green + 0.299 * red)).max() <= 1
 
@@ -89,17 +89,17 @@ def test_colour_becomes_grey_by_opencv_weights(tmp_path: Path, depth: type) -> N
 @pytest.mark.parametrize("suffix", [".png", ".webp"])
 def test_alpha_is_dropped(tmp_path: Path, suffix: str) -> None:
     colour = np.dstack([smooth_image(1), smooth_image(2), smooth_image(3)])
-    with_alpha = read_grey(write_photo(tmp_path / f"1{suffix}", np.dstack([colour, np.full(IMAGE.shape, 200, np.uint8)])))
-    np.testing.assert_array_equal(with_alpha, read_grey(write_photo(tmp_path / f"2{suffix}", colour)))
+    with_alpha = read_photo(write_photo(tmp_path / f"1{suffix}", np.dstack([colour, np.full(IMAGE.shape, 200, np.uint8)])))
+    np.testing.assert_array_equal(with_alpha, read_photo(write_photo(tmp_path / f"2{suffix}", colour)))
 
 
 def test_jpeg_with_filler_and_trailing_bytes_is_read(tmp_path: Path) -> None:
     data = encode(IMAGE, ".jpg")
     odd = data[:2] + b"\xff\xff" + data[2:] + b"\xff\xda trailing bytes of a moving picture"
-    expected = read_grey(write_photo(tmp_path / "2.jpg", data))
-    np.testing.assert_array_equal(read_grey(write_photo(tmp_path / "1.jpg", odd)), expected)
+    expected = read_photo(write_photo(tmp_path / "2.jpg", data))
+    np.testing.assert_array_equal(read_photo(write_photo(tmp_path / "1.jpg", odd)), expected)
 
 
 def test_unusable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(GalleryError, match=r"1\.png cannot be used: empty file\. Replace it"):
-        read_grey(write_photo(tmp_path / "1.png", b""))
+        read_photo(write_photo(tmp_path / "1.png", b""))

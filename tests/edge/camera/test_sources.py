@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from edge.camera import live, sources
-from edge.camera.base import display_name
+from edge.camera.base import display_name, is_bgr
 from edge.camera.open import open_camera
-from edge.camera.photo import to_bgr
 from edge.errors import CameraError
 from tests.fakes.cameras import FakeCapture, FakePicamera2, camera_threads, grey_image, grey_level, next_frame
 from tests.fakes.mjpeg_server import MjpegServer
@@ -113,24 +112,15 @@ def test_capture_time_comes_from_the_driver_if_it_is_plausible(device: type[Fake
 
 
 @pytest.mark.parametrize(
-    ("image", "expected"),
-    [
-        (np.full((4, 6), 9, np.uint8), grey_image(9)),
-        (np.full((4, 6, 1), 9, np.uint8), grey_image(9)),
-        (np.dstack([grey_image(9), np.zeros((4, 6), np.uint8)]), grey_image(9)),
-        (None, None),
-        (np.zeros((0, 6, 3), np.uint8), None),
-        (np.zeros((4, 6, 2), np.uint8), None),
-        (np.zeros(24, np.uint8), None),
-        (np.zeros((4, 6, 3), np.float32), None),
-    ],
+    "image",
+    [None, np.zeros((4, 6), np.uint8), np.zeros((0, 6, 3), np.uint8), np.zeros((4, 6, 4), np.uint8), np.zeros((4, 6, 3))],
 )
-def test_images_are_bgr_or_broken(image: Any, expected: Any, device: type[FakeCapture]) -> None:
-    np.testing.assert_array_equal(to_bgr(image), expected)
+def test_images_are_bgr_or_broken(image: Any, device: type[FakeCapture]) -> None:
+    assert not is_bgr(image)
     device.script[:] = [image, grey_image(77)]
-    with open_camera("0", wait=True) as camera:
-        until(lambda: camera.health.frames + camera.health.broken >= 2)
-        assert camera.health.broken >= (expected is None)
+    with open_camera("0") as camera:
+        assert grey_level(next_frame(camera)) == 77
+        assert camera.health.broken >= 1
 
 
 def test_device_errors_say_what_to_do(device: type[FakeCapture], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from edge.enrol import storage
-from edge.enrol.session import SIMILARITY, CaptureSettings, Identify
+from edge.enrol.session import SIMILARITY, Identify
 from edge.enrol.storage import Enrolment, check_name, choose_detector, enrol
 from edge.errors import (
     AlreadyEnrolledError,
@@ -57,7 +57,7 @@ def test_trainer_sees_the_crops_that_were_checked(tmp_path: Path) -> None:
     for name, enrolment in found.items():
         assert 5 <= len(enrolment.files) <= 8
         crops = features(learned.images[learned.labels == name], SIMILARITY)
-        np.testing.assert_array_equal(crops, [photo.features for photo in enrolment.captured.photos])
+        np.testing.assert_array_equal(crops, [photo.features for photo in enrolment.session.photos])
 
 
 def test_photos_are_lossless_and_private(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_photos_are_lossless_and_private(tmp_path: Path) -> None:
     enrolment = enrolled("anna", frames(1)[:6], output)
     assert [file.name for file in enrolment.files][:2] == ["20261116-140312-01.png", "20261116-140312-02.png"]
     assert sorted((output / "anna").iterdir()) == list(enrolment.files)
-    for file, photo in zip(enrolment.files, enrolment.captured.photos, strict=True):
+    for file, photo in zip(enrolment.files, enrolment.session.photos, strict=True):
         np.testing.assert_array_equal(cv2.imread(str(file)), photo.image)
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
     for folder in (output, output / "anna"):
@@ -85,7 +85,7 @@ def test_person_in_the_kit_under_another_name_is_rejected(tmp_path: Path) -> Non
     with pytest.raises(AlreadyEnrolledError, match="already enrolled as s2"):
         enrolled("anna", frames(2)[6:], tmp_path, identify=identify())
     assert list(tmp_path.iterdir()) == []
-    assert enrolled("s2", frames(2)[6:], tmp_path / "same", identify=identify()).captured.alike == {}
+    assert enrolled("s2", frames(2)[6:], tmp_path / "same", identify=identify()).session.alike == {}
     assert enrolled("anna", frames(2)[6:], tmp_path / "alike", identify=identify(), allow_alike=True).files
     for stranger in (10, 20):
         assert enrolled("carla", frames(stranger), tmp_path / str(stranger), identify=identify()).files
@@ -97,9 +97,9 @@ def test_person_with_photos_under_another_name_is_rejected(tmp_path: Path) -> No
         enrolled("ben", copies(1, 20)[:9], tmp_path)
     assert not (tmp_path / "ben").exists()
     (tmp_path / "anna" / "broken.png").write_bytes(b"not a photo")
-    assert enrolled("ben", frames(3), tmp_path / "ben").captured.alike == {}
-    one_look = enrolled("ben", [*frames(3)[:6], frames(1)[0]], tmp_path, settings=CaptureSettings(photos=10))
-    assert one_look.captured.alike == {"anna": 1}, "one frame is only a warning"
+    assert enrolled("ben", frames(3), tmp_path / "ben").session.alike == {}
+    one_look = enrolled("ben", [*frames(3)[:6], frames(1)[0]], tmp_path, photos=10)
+    assert one_look.session.alike == {"anna": 1}, "one frame is only a warning"
     assert "anna" in one_look.messages()[1]
 
 
@@ -109,7 +109,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        enrolled("anna", interrupted(), tmp_path / "photos", settings=CaptureSettings(photos=9))
+        enrolled("anna", interrupted(), tmp_path / "photos", photos=9)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -164,10 +164,13 @@ def test_unsafe_names_are_rejected(name: str) -> None:
     assert str(error.value).isprintable()
 
 
-def test_missing_detector_is_an_error_with_a_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cv2, "data", None, raising=False)  # an OpenCV without cascades, as version 5
-    with pytest.raises(DetectorMissingError, match=r"There is no kit.*--kit.*--detector.*edge-export detector -o"):
-        choose_detector(None, None)
+def test_missing_detector_is_an_error_with_a_next_step() -> None:
+    for given, found in (
+        (None, "There is no kit"),
+        (replace(kits.parse(kit()), detector=None), "The kit has no face detector"),
+    ):
+        with pytest.raises(DetectorMissingError, match=rf"{found}.*--kit.*--detector.*edge-export detector -o"):
+            choose_detector(None, given)
 
 
 def test_detector_file_is_checked_before_it_is_loaded(tmp_path: Path) -> None:

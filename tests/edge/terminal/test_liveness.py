@@ -5,26 +5,21 @@ from __future__ import annotations
 import itertools
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from edge import settings as configuration
 from edge.decision.challenge import PROMPTS, LivenessSettings
-from edge.errors import KitError
 from edge.events.event import Event, notice
 from edge.events.health import Count
 from edge.monitor.metrics import Metrics
 from edge.sinks.stdout import text_line
 from edge.terminal.loop import Terminal
-from edge.terminal.wiring import open_terminal
 from scripts.research import liveness as simulation
 from scripts.research import simulated_visitors as visitors
 from tests.fakes.scene_camera import SimulatedCamera
 from tests.fakes.sinks import CallbackSink, RecordingSink, RecordingViewer, fail
-from tests.fixtures import kits as doors
 from tests.fixtures import orl_door
 from tests.fixtures.orl_door import GUEST
 from tests.fixtures.portraits import find_orl, yunet
@@ -135,11 +130,3 @@ def test_challenge_has_a_text_line_and_metrics() -> None:
     text = page.body.decode()
     assert 'edge_challenges_total{outcome="not met"} 3.0' in text
     assert 'edge_challenges_total{outcome="met"} 0.0' in text
-
-
-def test_challenge_needs_a_kit_with_a_detector(tmp_path: Path) -> None:
-    file = tmp_path / "door.kit"
-    file.write_bytes(doors.kit())
-    settings_with = configuration.parse(b"[liveness]\nchallenge = true\n")
-    with pytest.raises(KitError, match="landmarks"), open_terminal(settings_with, file):
-        pass

@@ -1,19 +1,18 @@
-"""Face detection with YuNet, at every size, and with the Haar cascade."""
+"""Face detection with YuNet, at every size."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
-from edge.errors import DetectorMissingError, KitError, ParameterError
+from edge.errors import KitError, ParameterError
 from edge.vision import detect
-from edge.vision.detect import HaarDetector, YuNetDetector
+from edge.vision.detect import YuNetDetector
 from tests.fixtures.portraits import finder, in_a_room, orl, yunet
 from trainer.data import detector
 
@@ -30,7 +29,6 @@ def test_each_portrait_has_one_face_with_plausible_landmarks() -> None:
         assert x[0] < x[2] < x[1], "the nose is between the eyes"
         assert x[3] < x[4]
         assert max(y[:2]) < y[2] < min(y[3:])
-        assert 0.6 <= face.score <= 1
 
 
 def test_outputs_are_decoded_as_in_opencv(tmp_path: Path) -> None:
@@ -128,14 +126,13 @@ def test_memory_layout_does_not_matter() -> None:
     [np.zeros((9, 9), np.uint8), np.zeros((9, 9, 4), np.uint8), np.zeros((9, 9, 3)), np.zeros((0, 9, 3), np.uint8)],
 )
 def test_other_images_are_rejected(image: np.ndarray) -> None:
-    for found in (finder(), HaarDetector(cascade=Cascade())):
-        with pytest.raises(ValueError, match="uint8, H x W x 3"):
-            found.detect(image)
+    with pytest.raises(ValueError, match="uint8, H x W x 3"):
+        finder().detect(image)
 
 
 def test_min_face_below_the_limit_is_rejected() -> None:
     with pytest.raises(ParameterError, match="at least 10 pixels"):
-        YuNetDetector(yunet(), min_face=9)
+        finder(9).detect(orl()[0])
     with pytest.raises(ParameterError):
         finder().detect(orl()[0], 3)
 
@@ -154,33 +151,7 @@ def test_model_with_a_fixed_input_size_is_rejected() -> None:
         YuNetDetector(detector.original())
 
 
-class Cascade:
-    """A fake cascade (OpenCV 5 has none) that finds two boxes, one of them twice."""
-
-    def detectMultiScale(self, grey: np.ndarray, **options: object) -> np.ndarray:  # noqa: N802
-        assert grey.ndim == 2
-        return np.array([[10, 20, 100, 100], [200, 20, 120, 120], [12, 21, 98, 98]])
-
-
-def test_haar_detector_estimates_landmarks_and_warns(caplog: pytest.LogCaptureFixture) -> None:
-    haar = HaarDetector(cascade=Cascade())
-    assert "Haar" in caplog.text
-    large, small = haar.detect(np.zeros((240, 400, 3), np.uint8))
-    assert (large.box_xyxy, small.box_xyxy) == ((200, 20, 320, 140), (10, 20, 110, 120))
-    x, y = large.landmarks.T
-    assert 200 < x[0] < x[2] < x[1] < 320
-    assert 20 < y[0] < y[2] < y[3] < 140
-    empty = HaarDetector(cascade=SimpleNamespace(detectMultiScale=lambda grey, **options: ()))
-    assert empty.detect(np.zeros((240, 400, 3), np.uint8)) == []
-
-
-def test_missing_detector_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(cv2, "CascadeClassifier", raising=False)
-    with pytest.raises(DetectorMissingError, match="--detector yunet") as caught:
-        detect.load_detector(None)
-    assert caught.value.exit_code == 32
-
-
 def test_left_point_of_each_pair_is_first() -> None:
-    points = np.array([[5, 0], [1, 0], [3, 2], [1, 4], [5, 4]], np.float32)
-    np.testing.assert_array_equal(detect._sort_pairs(points), [[1, 0], [5, 0], [3, 2], [1, 4], [5, 4]])
+    points = [[5, 0], [1, 0], [3, 2], [1, 4], [5, 4]]
+    (face,) = detect._best_per_face(np.array([[0, 0, 9, 9, *np.ravel(points), 1]], np.float32))
+    np.testing.assert_array_equal(face.landmarks, [[1, 0], [5, 0], [3, 2], [1, 4], [5, 4]])

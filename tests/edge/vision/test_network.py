@@ -120,7 +120,7 @@ def test_crops_equal_those_of_opencv(tmp_path: Path) -> None:
     theirs = cv2.FaceRecognizerSF.create(str(tmp_path / "sface.onnx"), "")
     for frame in orl_door.frames(orl_door.GUEST, 3):
         (face,) = finder().detect(frame)
-        row = np.concatenate([face.box_xyxy, face.landmarks.ravel(), [face.score]]).astype(np.float32)
+        row = np.concatenate([face.box_xyxy, face.landmarks.ravel(), [1.0]]).astype(np.float32)
         wanted = theirs.alignCrop(frame, row)
         grey: Any = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
         ours = align(grey, face.landmarks, SIZE, ARCFACE_ALIGNMENT)
@@ -133,6 +133,6 @@ def test_crops_equal_those_of_opencv(tmp_path: Path) -> None:
 def test_aligned_face_is_not_moved() -> None:
     frame = np.random.default_rng(0).integers(0, 256, SIZE, np.uint8)
     landmarks = (LANDMARK_TEMPLATES[ARCFACE_ALIGNMENT] * SIDE + (SIDE / 2, 0)).astype(np.float32)
-    face = Face(box_xyxy=(0, 0, SIDE, SIDE), landmarks=landmarks, score=1.0)
+    face = Face(box_xyxy=(0, 0, SIDE, SIDE), landmarks=landmarks)
     recognizer = Recognizer(kits.parse(kit()))
     assert np.abs(recognizer.crop(frame, face).astype(int) - frame).max() <= 1

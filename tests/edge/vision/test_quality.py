@@ -112,7 +112,7 @@ def test_turned_heads_are_rejected() -> None:
     frame = np.random.default_rng(0).integers(0, 256, (300, 300), dtype=np.uint8)
 
     def reason(**turned: float) -> str | None:
-        return assess(frame, Face(box_xyxy=(100, 100, 200, 200), landmarks=landmarks_of(**turned), score=1.0)).reason
+        return assess(frame, Face(box_xyxy=(100, 100, 200, 200), landmarks=landmarks_of(**turned))).reason
 
     assert reason() is None
     assert reason(yaw=25) is None
@@ -123,7 +123,7 @@ def test_turned_heads_are_rejected() -> None:
 
 def test_landmarks_in_one_point_are_rejected() -> None:
     frame = np.random.default_rng(0).integers(0, 256, (300, 300), dtype=np.uint8)
-    face = Face(box_xyxy=(10, 10, 10, 10), landmarks=np.full((5, 2), 10, np.float32), score=1.0)
+    face = Face(box_xyxy=(10, 10, 10, 10), landmarks=np.full((5, 2), 10, np.float32))
     assert assess(frame, face).reason is not None
 
 

@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 import pytest
 
-from edge.errors import KitError
+from edge.errors import DetectorMissingError, KitError
 from edge.kit import format as kits
 from edge.kit.manifest import Thresholds
 from edge.vision.preprocess import SIZE, align
@@ -191,6 +191,14 @@ def test_threads_may_recognise_frames(door: Recognizer) -> None:
 def test_kit_of_cropped_photos_rejects_frames() -> None:
     with pytest.raises(KitError, match="without --cropped"):
         Recognizer(kits.parse(doors.kit())).recognize(np.zeros((48, 64, 3), np.uint8))
+
+
+def test_kit_without_a_detector_recognises_only_crops(door: Recognizer) -> None:
+    without = Recognizer(replace(door.kit, detector=None))
+    assert len(without.recognize_crops(np.zeros((1, *SIZE), np.uint8))) == 1
+    with pytest.raises(DetectorMissingError, match="--detector yunet") as caught:
+        without.recognize(np.zeros((48, 64, 3), np.uint8))
+    assert caught.value.exit_code == 32
 
 
 def test_facts_are_json_without_scores(door: Recognizer) -> None:

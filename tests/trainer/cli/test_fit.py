@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
-from edge.camera.photo import read_grey
+from edge.camera.photo import read_photo
 from edge.kit.manifest import ALIGNMENT
 from edge.vision.preprocess import SIZE
 from tests.fixtures import portraits
@@ -97,7 +97,7 @@ def test_given_strangers_set_the_threshold(trainer: TrainerCommand, photos: Path
 def test_enrolled_person_among_strangers_is_rejected(trainer: TrainerCommand, photos: Path, tmp_path: Path, by: str) -> None:
     own, name = next((photos / "person 1").iterdir()), "person 1" if by == "name" else "zoe"
     (tmp_path / "others" / name).mkdir(parents=True)
-    image = faces(seed=9)[0][0] if by == "name" else read_grey(own)
+    image = faces(seed=9)[0][0] if by == "name" else read_photo(own)
     cv2.imwrite(str(tmp_path / "others" / name / "1.png"), image)
     output = tmp_path / "door.npz"
     code, _, err = trainer("fit", photos, "--cropped", "-o", output, "--strangers", tmp_path / "others")
