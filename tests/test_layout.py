@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -78,3 +79,9 @@ def test_the_device_does_not_load_the_workshop() -> None:
 def test_every_package_is_a_command(package: str) -> None:
     run = subprocess.run([sys.executable, "-m", package, "--help"], cwd=ROOT, capture_output=True, text=True)
     assert (run.returncode, "Usage:" in run.stdout, run.stderr) == (0, True, "")
+
+
+def test_test_modules_import_no_other_test_module() -> None:
+    pattern = re.compile(r"^\s*(?:from|import) tests\.(?!fakes\b|fixtures\b)|^\s*from tests import", re.MULTILINE)
+    wrong = [file for file in (ROOT / "tests").rglob("*.py") if pattern.search(file.read_text(encoding="utf-8"))]
+    assert not wrong, "move shared helpers to tests/fixtures or tests/fakes"

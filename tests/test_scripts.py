@@ -74,9 +74,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Faces], list[Task]
     known = np.flatnonzero(labels < 3)
     train, test = known[known % 2 == 0], np.append(known[known % 2 == 1], np.flatnonzero(labels == 3))
     people = np.where(labels[test] < 3, labels[test], -1)
-    how: dict[str, Any] = {"faces": "made up", "train": train, "labels": labels[train], "test": test, "people": people}
+    task: dict[str, Any] = {"faces": "made up", "train": train, "labels": labels[train], "test": test, "people": people}
     own = Faces(crops=images, aligned=images, spec=FeatureSpec.for_crop(*images.shape[1:]))
-    return {"made up": own}, [Task(name=name, split=0, **how) for name in ("ORL", "Yale B")]
+    return {"made up": own}, [Task(name=name, split=0, **task) for name in ("ORL", "Yale B")]
 
 
 def test_accuracy_measures_only_missing_cells(
@@ -96,22 +96,22 @@ def test_accuracy_measures_only_missing_cells(
     monkeypatch.setattr(peers, "run", some_peers)
     results = ResultsFile(tmp_path / "results.json")
     messages: list[str] = []
-    bench_accuracy.fill("peers", sets, tasks, bench_accuracy.rates, results, messages.append)
-    ways = ("ours, `minimal`", COSINE)
+    bench_accuracy.measure_missing("peers", sets, tasks, bench_accuracy.rates, results, messages.append)
+    methods = ("ours, `minimal`", COSINE)
     first = next(iter(bench_peers.RECOGNIZERS))
-    assert set(results) == {f"peers/{way}/{task}/0" for way in ways for task in ("ORL", "Yale B")} | {
+    assert set(results) == {f"peers/{method}/{task}/0" for method in methods for task in ("ORL", "Yale B")} | {
         f"peers/{first}/cost",
         f"peers/{first}/ORL/0",
     }
     assert "5 of 14" in messages[-1]
     again = ResultsFile(tmp_path / "results.json")
-    bench_accuracy.fill("peers", sets, tasks, bench_accuracy.rates, again, messages.append, "Yale B")
+    bench_accuracy.measure_missing("peers", sets, tasks, bench_accuracy.rates, again, messages.append, "Yale B")
     assert todos[0] == {name: [0, 1] for name in bench_peers.RECOGNIZERS}
     assert todos[1] == {name: [1] for name in bench_peers.RECOGNIZERS}, "ORL is measured already"
     assert again.items() >= results.items()
-    found = bench_accuracy.collected("peers", again, splits=1)
+    found = bench_accuracy.mean_results("peers", again, splits=1)
     assert found[first].keys() == {"ORL", "Yale B"}
-    assert bench_accuracy.collected("peers", again, splits=2)[first] == {}, "a mean of two splits needs both"
+    assert bench_accuracy.mean_results("peers", again, splits=2)[first] == {}, "a mean of two splits needs both"
     table = bench_accuracy.table({"splits": 1, "rates": found, "facts": {first: again[f"peers/{first}/cost"]}})
     assert len(table.splitlines()) == 2 + len(found)
     assert {line.count("|") for line in table.splitlines()} == {9}

@@ -98,28 +98,29 @@ def measure(
     """Measure the cells with `cells` in their name, and return all results."""
     sets, labels = faces(data, say)
     tasks = sorted(_tasks(labels, splits), key=lambda task: task.name != TIMED)
-    fill("peers", sets, tasks, rates, results, say, cells)
-    for way in (*OURS, COSINE):
-        name = f"peers/{way}/{COST}"
+    measure_missing("peers", sets, tasks, rates, results, say, cells)
+    for method in (*OURS, COSINE):
+        name = f"peers/{method}/{COST}"
         if name not in results and cells in name:
             say(f"{name} ...")
-            how = _sface_cost(len(tasks[0].train), say) if way == COSINE else _cost(sets["AR"], tasks[0], OURS[way], say)
-            results.save(name, how)
-    found = collected("peers", results, splits)
-    return {"splits": splits, "rates": found, "facts": {way: results.get(f"peers/{way}/{COST}", {}) for way in found}}
+            task = tasks[0]
+            cost = _sface_cost(len(task.train), say) if method == COSINE else _cost(sets["AR"], task, OURS[method], say)
+            results.save(name, cost)
+    found = mean_results("peers", results, splits)
+    return {"splits": splits, "rates": found, "facts": {method: results.get(f"peers/{method}/{COST}", {}) for method in found}}
 
 
-def collected(part: str, results: ResultsFile, splits: int) -> dict[str, dict[str, Any]]:
+def mean_results(part: str, results: ResultsFile, splits: int) -> dict[str, dict[str, Any]]:
     """Return means over the splits, by method and task, of the tasks with all splits measured."""
-    means: dict[str, dict[str, Any]] = {way: {} for way in (*OURS, COSINE, *RECOGNIZERS)}
+    means: dict[str, dict[str, Any]] = {method: {} for method in (*OURS, COSINE, *RECOGNIZERS)}
     runs: dict[tuple[str, str], list[Any]] = {}
     for key, value in results.items():
         names = key.split("/")
         if names[0] == part and names[-1] != COST and int(names[3]) < splits:
             runs.setdefault((names[1], names[2]), []).append(value)
-    for (way, task), values in runs.items():
-        if way in means and len(values) == (1 if task == ONCE else splits):
-            means[way][task] = np.mean(values, axis=0).tolist()
+    for (method, task), values in runs.items():
+        if method in means and len(values) == (1 if task == ONCE else splits):
+            means[method][task] = np.mean(values, axis=0).tolist()
     return means
 
 
@@ -129,7 +130,7 @@ def faces(data: Path, say: Callable[[str], None]) -> tuple[dict[str, Faces], dic
     sets, labels = {}, {}
     for name, cell, file, points in (("AR", ar, "ar_42x30", AR_POINTS), ("Yale B", yale, "yaleb_96x84", YALE_POINTS)):
         crops, labels[name] = load_arrays(data / f"{file}.npz", cell)
-        sets[name] = Faces(crops=crops, aligned=placed(crops, points), spec=cell.spec("both"))
+        sets[name] = Faces(crops=crops, aligned=align_all(crops, points), spec=cell.spec("both"))
     say("Reading the photos of ORL ...")
     small = load(orl.folder(), cropped=False, skip_bad=True, say=say)
     large = load(orl.folder(), cropped=False, skip_bad=True, size=(SIDE, SIDE), alignment=ARCFACE_ALIGNMENT)
@@ -141,18 +142,18 @@ def faces(data: Path, say: Callable[[str], None]) -> tuple[dict[str, Faces], dic
     return sets, labels
 
 
-def placed(crops: Array, points: Array) -> Array:
+def align_all(crops: Array, points: Array) -> Array:
     """Crops with the same position of the face, aligned for networks."""
     return np.stack([align(crop, points, (SIDE, SIDE), ARCFACE_ALIGNMENT) for crop in crops])
 
 
 def _tasks(labels: dict[str, Array], splits: int) -> Iterator[Task]:
-    ways: dict[str, tuple[str, Callable[[Array, np.random.Generator], tuple[Array, Array]]]] = {
+    splitters: dict[str, tuple[str, Callable[[Array, np.random.Generator], tuple[Array, Array]]]] = {
         f"AR {scenario}": ("AR", Cell(dataset="ar", scenario=scenario).split) for scenario in ("sunglasses", "scarf", "mixed")
     }
-    ways["Yale B"] = ("Yale B", Cell(dataset="yaleb", per_class=8, rate=2).split)
-    ways["ORL"] = ("ORL", lambda of, rng: random_split(of, 5, rng))
-    for name, (faces, split) in ways.items():
+    splitters["Yale B"] = ("Yale B", Cell(dataset="yaleb", per_class=8, rate=2).split)
+    splitters["ORL"] = ("ORL", lambda of, rng: random_split(of, 5, rng))
+    for name, (faces, split) in splitters.items():
         of = labels[faces]
         people = np.unique(of)
         for k in range(splits):
@@ -168,7 +169,7 @@ def _tasks(labels: dict[str, Array], splits: int) -> Iterator[Task]:
             yield Task(name=name, split=k, faces=faces, train=train, labels=of[train], test=probes, people=truth)
 
 
-def fill(
+def measure_missing(
     part: str,
     sets: dict[str, Faces],
     tasks: list[Task],
@@ -179,26 +180,28 @@ def fill(
 ) -> None:
     """Save the result of each method in each task as PART/METHOD/TASK/SPLIT, and time and size of the peers."""
 
-    def name(way: str, task: Task) -> str:
-        return f"{part}/{way}/{task.name}/{task.split}"
+    def name(method: str, task: Task) -> str:
+        return f"{part}/{method}/{task.name}/{task.split}"
 
-    ways = (*OURS, COSINE, *RECOGNIZERS)
+    methods = (*OURS, COSINE, *RECOGNIZERS)
     todo = {
-        way: [k for k, task in enumerate(tasks) if name(way, task) not in results and cells in name(way, task)] for way in ways
+        method: [k for k, task in enumerate(tasks) if name(method, task) not in results and cells in name(method, task)]
+        for method in methods
     }
     done, total, began = 0, sum(map(len, todo.values())), time.monotonic()
 
-    def keep(way: str, task: Task, answer: Answers) -> None:
+    def keep(method: str, task: Task, answer: Answers) -> None:
         nonlocal done
-        results.save(name(way, task), score(answer, task.people))
+        key = name(method, task)
+        results.save(key, score(answer, task.people))
         done += 1
-        say(f"{done} of {total}, {(time.monotonic() - began) / 60:.1f} minutes: {name(way, task)}: {results[name(way, task)]}")
+        say(f"{done} of {total}, {(time.monotonic() - began) / 60:.1f} minutes: {key}: {results[key]}")
 
     with threadpool_limits(1):
-        for way in (*OURS, COSINE):
-            for k in todo[way]:
-                keep(way, tasks[k], _answer(sets[tasks[k].faces], tasks[k], OURS.get(way), say))
-    wanted = {way: todo[way] for way in RECOGNIZERS if todo[way]}
+        for method in (*OURS, COSINE):
+            for k in todo[method]:
+                keep(method, tasks[k], _answer(sets[tasks[k].faces], tasks[k], OURS.get(method), say))
+    wanted = {method: todo[method] for method in RECOGNIZERS if todo[method]}
     if not wanted:
         return
     with tempfile.TemporaryDirectory(prefix="lclrr-peers-") as folder:
@@ -212,10 +215,10 @@ def fill(
             arrays |= {f"{k}.test": task.test}
         np.savez(given, **arrays)
         for found in peers.run(say, given):
-            way = found["name"]
+            method = found["name"]
             if "cost" in found:
-                results.save(f"{part}/{way}/{COST}", found["cost"])
-            keep(way, tasks[found["task"]], Answers(np.array(found["labels"]), np.array(found["scores"])))
+                results.save(f"{part}/{method}/{COST}", found["cost"])
+            keep(method, tasks[found["task"]], Answers(np.array(found["labels"]), np.array(found["scores"])))
 
 
 def _answer(own: Faces, task: Task, parameters: dict[str, Any] | None, say: Callable[[str], None]) -> Answers:
@@ -293,10 +296,10 @@ def table(result: dict[str, Any]) -> str:
         f"| rank-1 / FNIR at FPIR 1 %, %; splits: {result['splits']} | {' | '.join(shown)} | ms per face | MB |",
         "|---" * (len(shown) + 3) + "|",
     ]
-    for way, own in result["rates"].items():
+    for method, own in result["rates"].items():
         cells = [" / ".join(map(marked, own[name], best[name])) if name in own else "" for name in shown]
-        facts = result["facts"].get(way, {})
+        facts = result["facts"].get(method, {})
         spent = "" if facts.get("cpu_us") is None else f"{facts['cpu_us'] / 1000:.2f}"
         size = "" if "bytes" not in facts else f"{facts['bytes'] / 1e6:.1f}"
-        lines.append(f"| {way} | {' | '.join(cells)} | {spent} | {size} |")
+        lines.append(f"| {method} | {' | '.join(cells)} | {spent} | {size} |")
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from scripts.research.accuracy import AR_POINTS, ONCE, Answers, Faces, Task, collected, fill, placed
+from scripts.research.accuracy import AR_POINTS, ONCE, Answers, Faces, Task, align_all, mean_results, measure_missing
 from scripts.research.results import ResultsFile
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.types import Array
@@ -33,9 +33,9 @@ def measure(
     train, test = np.flatnonzero(place < 7), np.flatnonzero((place >= 13) & (place < 20))
     rng = np.random.default_rng(0)
     crops = np.concatenate([images, _blocks(images[train], rng), _sunglasses(images[train], rng)])
-    sets = {"AR": Faces(crops=crops, aligned=placed(crops, AR_POINTS), spec=cell.spec("both"))}
-    fill("spoiled", sets, list(_tasks(labels, train, test, splits)), _accuracy, results, say, cells)
-    return {"splits": splits, "accuracy": collected("spoiled", results, splits)}
+    sets = {"AR": Faces(crops=crops, aligned=align_all(crops, AR_POINTS), spec=cell.spec("both"))}
+    measure_missing("spoiled", sets, list(_tasks(labels, train, test, splits)), _accuracy, results, say, cells)
+    return {"splits": splits, "accuracy": mean_results("spoiled", results, splits)}
 
 
 def _accuracy(answer: Answers, people: Array) -> float:
@@ -87,6 +87,6 @@ def table(result: dict[str, Any]) -> str:
     names = [ONCE, *(f"{kind} {share:.0%}" for kind in KINDS for share in SHARES)]
     heads = " | ".join(name.replace("%", " %") for name in names)
     lines = [f"| recognised, %; splits: {result['splits']} | {heads} |", "|---" * (len(names) + 1) + "|"]
-    for way, own in result["accuracy"].items():
-        lines.append(f"| {way} | {' | '.join(f'{own[name]:.1f}' if name in own else '' for name in names)} |")
+    for method, own in result["accuracy"].items():
+        lines.append(f"| {method} | {' | '.join(f'{own[name]:.1f}' if name in own else '' for name in names)} |")
     return "\n".join(lines)

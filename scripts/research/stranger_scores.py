@@ -37,14 +37,14 @@ def table(cases: Sequence[Any]) -> str:
     """Format the results as Markdown, best first. A case is a strangers.Case."""
     missed: dict[str, list[float]] = defaultdict(list)
     for split, case in enumerate(cases):
-        for name, percent in judged(case, split):
+        for name, percent in measure(case, split):
             missed[name].append(percent)
     rows = sorted((float(np.mean(values)), float(np.std(values)), name) for name, values in missed.items())
     lines = [f"| {name} | {mean:.1f} ± {deviation:.1f} |" for mean, deviation, name in rows]
     return "\n".join(["| AR mixed, single photos | FNIR at FPIR 1 % |", "|---|---|", *lines])
 
 
-def judged(case: Any, split: int) -> list[tuple[str, float]]:
+def measure(case: Any, split: int) -> list[tuple[str, float]]:
     """FNIR of every number, on both halves in turn."""
     parameters = {name: value for name, value in PRESETS["tiny"].items() if name != "features"}
     model = LCLRRDL(features=case.spec, **parameters).fit(case.images[case.train], case.labels[case.train])

@@ -17,8 +17,7 @@ import typer
 from edge.cli import common as console
 from edge.vision.confidence import score_confidence
 from edge.vision.preprocess import FeatureSpec
-from scripts.research import orl
-from scripts.research import stranger_scores as rejection
+from scripts.research import orl, stranger_scores
 from scripts.research.options import DATA, Data, Seed, Splits
 from trainer.data import gallery
 from trainer.method.estimator import LCLRRDL
@@ -27,7 +26,7 @@ from trainer.presets import PRESETS
 from trainer.thresholds import stranger_confidences, threshold
 
 FPIR, TRIPLES = 0.01, 30
-WAYS: dict[str, dict[str, Any]] = {
+METHODS: dict[str, dict[str, Any]] = {
     "whole face, l1": PRESETS["minimal"] | {"coding": "l1"},
     "whole face, l21 (`minimal`)": PRESETS["minimal"],
     "parts 3x2": PRESETS["tiny"] | {"parts": (3, 2)},
@@ -117,7 +116,7 @@ def main(
 ) -> None:
     """Measure all methods and print two tables."""
     if others:
-        typer.echo(rejection.table([ar(data, split, seed) for split in range(splits)]))
+        typer.echo(stranger_scores.table([ar(data, split, seed) for split in range(splits)]))
         return
     faces = gallery.load(orl.folder(), cropped=False, skip_bad=True)
     own = np.array([source.endswith(".pgm") for source in faces.sources])  # one folder has another file
@@ -127,13 +126,13 @@ def main(
         ("ORL, 28 enrolled with 5 photos, 12 strangers", [orl_case(faces, split, seed) for split in range(splits)]),
     ):
         lines: list[str] = []
-        for way, parameters in WAYS.items():
+        for method, parameters in METHODS.items():
             runs = [measure(case, parameters, seed) for case in cases]
             columns = {key: np.array([run[key] for run in runs]) for key in runs[0] if not np.isnan(runs[0][key])}
             if not lines:
                 lines = [f"| {name} | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
             cells = (f"{values.mean():.1f} ± {values.std():.1f}" for values in columns.values())
-            lines.append(f"| {way} | {' | '.join(cells)} |")
+            lines.append(f"| {method} | {' | '.join(cells)} |")
             console.say(lines[-1])
         typer.echo("\n".join(lines) + "\n")
 
