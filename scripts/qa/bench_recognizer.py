@@ -26,8 +26,7 @@ from scripts.research import peers
 from trainer.data import detector
 from trainer.data.gallery import Gallery
 from trainer.model import Model
-from trainer.paper.experiments import Cell, load_arrays
-from trainer.paper.tuned import tuned_parameters
+from trainer.paper.experiments import Cell, load_arrays, tuned_parameters
 from trainer.training import fit
 
 ROUNDS, RUNS = 40, 10

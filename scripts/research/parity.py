@@ -15,9 +15,7 @@ from scripts.research.options import DATA, Data, Only, Output, Splits
 from scripts.research.reproduce import Row, chosen_cells, measure_cells
 from scripts.research.results import ResultsFile
 from trainer.data.gallery import Gallery
-from trainer.paper.experiments import Cell
-from trainer.paper.tuned import tuned_parameters
-from trainer.presets import DEFAULT, PRESETS
+from trainer.paper.experiments import Cell, tuned_parameters
 from trainer.training import fit
 
 GOAL = 0.1  # points
@@ -47,13 +45,11 @@ def main(
 
 
 def measure(images: Any, labels: Any, cell: Cell, row: Row, split: int) -> dict[str, Any]:
-    """One split, trained as in trainer.paper.reproduce."""
+    """One split, trained as in trainer.paper.experiments.reproduce."""
     train, test = cell.split(labels, np.random.default_rng([0, split]))
     names = np.array([f"{label:03d}" for label in labels])
     gallery = Gallery(images=images[train], labels=names[train], sources=tuple(map(str, train)))
-    used = {"atoms_per_class": cell.atoms, **tuned_parameters(cell, row.features)}
-    if row.parts:
-        used["eta"] = PRESETS[DEFAULT]["eta"]
+    used = {"atoms_per_class": cell.atoms, **tuned_parameters(cell, row.features, parts=row.parts is not None)}
     parameters = {"coding": row.coding, "schedule": row.schedule, "parts": row.parts, "random_state": split, **used}
     model = fit(gallery, cell.spec(row.features), parameters)
     factors = factorise(model)

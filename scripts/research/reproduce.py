@@ -13,9 +13,8 @@ import typer
 from edge.cli import common as console
 from scripts.research.options import DATA, Data, Only, Output, Splits
 from scripts.research.results import ResultsFile
-from trainer.paper import published
-from trainer.paper.experiments import CELLS, FILES, Cell, load_arrays
-from trainer.paper.reproduce import reproduce
+from trainer.paper.experiments import CELLS, FILES, Cell, load_arrays, reproduce
+from trainer.paper.typeset import PUBLISHED
 from trainer.types import Array
 
 
@@ -90,7 +89,7 @@ def table(results: dict[str, Any], splits: int) -> str:
     lines = [
         "| | Yale B, 8 each: 1/8 | 1/4 | 1/2 | 32 each: 1/8 | 1/4 | 1/2 | AR sunglasses | scarf | mixed |",
         "|---|---|---|---|---|---|---|---|---|---|",
-        "| the paper | " + " | ".join(f"{published.ACCURACY['lclrrdl'][cell.name]:.1f}" for cell in CELLS) + " |",
+        "| the paper | " + " | ".join(f"{PUBLISHED[cell.name]['lclrrdl']:.1f}" for cell in CELLS) + " |",
     ]
     for row in ROWS:
         cells = [results.get(key_of(cell, row, splits)) for cell in CELLS]

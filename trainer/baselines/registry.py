@@ -1,7 +1,7 @@
 """The methods that `trainer` offers, by name: class, fixed parameters and the values that tuning tries.
 
 The grids have about the same size, so that tuning gives every method the same chance. eta is swept over the codes of one
-training and costs nothing. The published results of the methods are in trainer.paper.published.
+training and costs nothing. The published results of the methods are in trainer/paper/published.toml.
 """
 
 from __future__ import annotations

@@ -12,86 +12,53 @@ from typing import Annotated, Any, Literal
 import typer
 
 from edge.cli import common as console
-from edge.errors import TrainingError, UsageError
+from edge.errors import TrainingError
 from edge.vision.preprocess import Kind as FeatureKind
 from trainer.baselines.registry import method_of
-from trainer.cli.options import (
-    PARTS,
-    MethodName,
-    Schedule,
-    Seed,
-    Threads,
-    blas_threads,
-    candidate_table,
-    check_writable,
-    parse_parts,
-)
-from trainer.method.coding import Kind as CodingKind
-from trainer.paper import reproduce as paper
+from trainer.cli.options import MethodName, Seed, candidate_table, check_writable
+from trainer.paper import experiments, tuned, typeset
 from trainer.paper import tables as paper_tables
-from trainer.paper import tuned
 from trainer.paper.experiments import Cell, load_arrays, load_data
-from trainer.presets import from_toml
 
 Scenario = Literal["sunglasses", "scarf", "mixed"]
-Dataset = Literal["yaleb", "ar"]
 
 
 def reproduce(
-    dataset: Annotated[Dataset, typer.Option(help="Extended Yale B or AR.")],
+    dataset: Annotated[Literal["yaleb", "ar"], typer.Option(help="Extended Yale B or AR.")],
     data: Annotated[Path, typer.Option(help="The data set as .npz: images and labels (docs/research/reproduce.md).")],
     method: MethodName = "lclrrdl",
     per_class: Annotated[int, typer.Option(min=1, help="Yale B: training images per person.")] = 8,
     rate: Annotated[int, typer.Option(help="Yale B: 2, 4 or 8 for 1/2, 1/4, 1/8.")] = 4,
     scenario: Annotated[Scenario, typer.Option(help="AR: the occlusion.")] = "sunglasses",
     features: Annotated[FeatureKind, typer.Option(help="The paper uses pixels.")] = "pixels",
-    coding: Annotated[CodingKind | None, typer.Option(help="LCLRRDL: batch codes all test faces together (l1).")] = None,
-    schedule: Annotated[Schedule | None, typer.Option(help="LCLRRDL: penalty schedule of the solver (fast).")] = None,
-    parts: Annotated[str | None, typer.Option(metavar=PARTS, help="LCLRRDL: parts beside the whole face.")] = None,
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
-    config: Annotated[Path | None, typer.Option(help="TOML file with parameters, instead of the tuned ones.")] = None,
     tune_first: Annotated[
         bool, typer.Option("--tune", help="Choose parameters on training images and print them; no test.")
     ] = False,
     folds: Annotated[int, typer.Option(min=2, help="Folds of --tune.")] = 4,
     jobs: Annotated[int, typer.Option(help="Processes of --tune; -1 for all cores.")] = -1,
     seed: Seed = 0,
-    threads: Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure one cell of the paper's tables."""
-    chosen = method_of(method)
-    options = {"coding": coding, "schedule": schedule, "parts": parts and parse_parts(parts)}
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    if not set(given) <= set(chosen.fixed):
-        raise UsageError(f"{method} has no --{' or --'.join(given)}.", "Leave it out.")
+    title = method_of(method).title
     cell = Cell(dataset=dataset, per_class=per_class, rate=rate, scenario=scenario)
     images, labels = load_arrays(data, cell)
     if tune_first:
         how: dict[str, Any] = {"method": method, "features": features, "folds": folds, "seed": seed}
         with console.progress("Tuning") as line:
-            candidates, best = tuned.tune_cell(images, labels, cell, **how, given=given, jobs=jobs, progress=line.count)
+            candidates, best = tuned.tune_cell(images, labels, cell, **how, jobs=jobs, progress=line.count)
         console.say(candidate_table(candidates))
-        typer.echo(tuned.toml_entry(cell, best, **how, **given))
+        typer.echo(tuned.toml_entry(cell, cell, best, **how))
         return
-    with console.progress(cell.name) as line, blas_threads(threads):
-        result = paper.reproduce(
-            images,
-            labels,
-            cell,
-            method=method,
-            features=features,
-            splits=splits,
-            seed=seed,
-            parameters=from_toml(config, {"atoms_per_class", *chosen.usual}) if config else None,
-            progress=line.count,
-            **given,
-        )
+    with console.progress(cell.name) as line:
+        how = {"method": method, "features": features, "splits": splits, "seed": seed}
+        result = experiments.reproduce(images, labels, cell, **how, progress=line.count)
     if as_json:
         typer.echo(json.dumps(result))
     else:
         typer.echo(
-            f"{chosen.title}, {cell.name}, {features}: {result['accuracy_mean']:.1f} % "
+            f"{title}, {cell.name}, {features}: {result['accuracy_mean']:.1f} % "
             f"(deviation {result['accuracy_std']:.1f} over {splits} splits), training {result['train_seconds_mean']:.1f} s"
         )
 
@@ -105,7 +72,7 @@ def tables(
     splits: Annotated[int | None, typer.Option(min=1, help="Random splits to average over (10).")] = None,
     methods: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only these methods.")] = None,
     cells: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only cells that begin so: yaleb-8, ar.")] = None,
-    parameters: Annotated[Path, typer.Option(help="TOML file that --tune wrote.", show_default=False)] = tuned.TUNED,
+    parameters: Annotated[Path, typer.Option(help="TOML file that --tune wrote.", show_default=False)] = experiments.TUNED,
     tune_first: Annotated[
         bool, typer.Option("--tune", help="Choose parameters on training images and write them; no test.")
     ] = False,
@@ -122,22 +89,22 @@ def tables(
     """Measure Tables 1, 2 and 3 of the paper. A run that was stopped continues where it was."""
     columns = paper_tables.select_cells(cells or (paper_tables.QUICK_CELL if quick else None))
     which: dict[str, Any] = {"methods": paper_tables.select_methods(methods), "cells": columns, "seed": seed}
-    where: dict[str, Any] = {"workers": jobs, "scheduler": scheduler}
+    where: dict[str, Any] = {"jobs": jobs, "scheduler": scheduler}
     found = load_data(data, columns)
     if tune_first:
         output = output or Path("tuned.toml")
         check_writable(output)
         with console.progress("Tuning") as line:
-            how: dict[str, Any] = {"folds": folds, "lend": lend, "progress": _show(line)}
-            failures = tuned.tune_all(found, output, **which, **where, **how)
+            failures = tuned.tune_all(found, output, **which, folds=folds, lend=lend, progress=_show(line), **where)
         console.say(f"Saved {output}.")
     else:
         output = output or Path("results")
         planned = paper_tables.plan(found, **which, splits=splits or (1 if quick else 10), parameters=parameters)
-        command = shlex.join(["trainer", *sys.argv[1:]])
-        with console.progress("Measuring") as line:
-            how = {"command": command, "progress": _show(line)}
-            page, failures = paper_tables.measure_tables(planned, found, output, **where, **how)
+        with paper_tables.Runs(output) as runs:
+            with console.progress("Measuring") as line:
+                failures = paper_tables.run(planned, found, runs, progress=_show(line), **where)
+            command = shlex.join(["trainer", *sys.argv[1:]])
+            page = typeset.write(paper_tables.collect(planned, runs.done), output, command)
         typer.echo(page, nl=False)
         console.say(f"Saved tables.md, .csv and .tex in {output}.")
     if failures:

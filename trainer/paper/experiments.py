@@ -1,4 +1,4 @@
-"""The paper's experiments: data sets, splits and the measurement of one cell of its tables.
+"""The paper's experiments: data sets, splits, parameters and the measurement of one cell of its tables.
 
 Extended Yale B: random images of each person for training, the rest for testing; at rates 1/2, 1/4, 1/8 of 192 x 168.
 AR: session 1 for training (seven neutral images and one or two occluded ones, chosen at random), see `ar_split`.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,11 +20,13 @@ import numpy as np
 from edge.errors import GalleryError, UsageError
 from edge.vision.preprocess import FeatureSpec
 from trainer.baselines.registry import Parameters, method_of
+from trainer.presets import DEFAULT, PRESETS, read_toml
 from trainer.types import Array
 
 SCENARIOS = {"sunglasses": (7,), "scarf": (10,), "mixed": (7, 10)}
 """AR: the first occluded images of session 1, by scenario."""
 FILES = {"yaleb": "yaleb_96x84.npz", "ar": "ar_42x30.npz"}
+TUNED = Path(__file__).with_name("reproduce.toml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +39,8 @@ class Cell:
     scenario: str = "sunglasses"  # AR: sunglasses, scarf or mixed
 
     def __post_init__(self) -> None:
-        for name, values in (("dataset", FILES), ("rate", (2, 4, 8)), ("scenario", SCENARIOS)):
-            if getattr(self, name) not in values:
-                raise UsageError(f"There is no {name} {getattr(self, name)}.", f"Choose {', '.join(map(str, values))}.")
-        if self.per_class < 1:
-            raise UsageError(f"{self.per_class} training images of each person are too few.", "Choose 8 or 32.")
+        if self.rate not in (2, 4, 8):
+            raise UsageError(f"There is no rate {self.rate}.", "Choose 2, 4 or 8.")
 
     @property
     def name(self) -> str:
@@ -147,6 +148,47 @@ def ar_split(labels: Array, scenario: str, rng: np.random.Generator) -> tuple[Ar
     return np.concatenate(train), np.concatenate(test)
 
 
+def tuned_parameters(
+    cell: Cell, features: str, method: str = "lclrrdl", file: Path = TUNED, *, parts: bool = False
+) -> Parameters:
+    """Return the tuned parameters of a cell; the usual parameters of the method where there are none."""
+    usual = method_of(method).usual
+    if method == "lclrrdl" and features != "pixels":
+        usual = {name: PRESETS["minimal"][name] for name in usual}
+    found = usual | tuned_entry(read_tuned(file), cell, features, method)
+    return found | {"eta": PRESETS[DEFAULT]["eta"]} if parts else found
+
+
+def read_tuned(file: Path) -> dict[str, Any]:
+    """Read tuned parameters by cell, method and features."""
+    return read_toml(file, "trainer tables --tune")
+
+
+def tuned_entry(known: dict[str, Any], cell: Cell, features: str, method: str) -> Parameters:
+    """Return the parameters in a dictionary of `read_tuned`; empty where there are none."""
+    found: Any = known
+    for name in (cell.name, method, features):
+        found = found.get(name, {})
+        if not isinstance(found, dict):
+            raise UsageError(f"{name} is not a section of tuned parameters.", "Write them with `trainer tables --tune`.")
+    unknown = sorted(found.keys() - signature(method_of(method).estimator).parameters.keys())
+    if unknown:
+        raise UsageError(f"{method} has no {', '.join(unknown)}, tuned for {cell.name}.", "Correct the --parameters file.")
+    return found
+
+
+@contextmanager
+def write_errors_reported(path: Path) -> Iterator[None]:
+    """Raise a UsageError instead of an OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror}).",
+            "Free some space, or choose another place with -o. Existing results are kept.",
+        ) from None
+
+
 def measure(
     images: Array,
     labels: Array,
@@ -170,4 +212,43 @@ def measure(
         "train_seconds": round(trained - started, 3),
         "test_seconds": round(time.perf_counter() - trained, 3),
         "iterations": getattr(estimator, "n_iter_", None),
+    }
+
+
+def reproduce(
+    images: Array,
+    labels: Array,
+    cell: Cell,
+    *,
+    method: str = "lclrrdl",
+    features: str = "pixels",
+    splits: int = 5,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda *_: None,
+    **given: Any,
+) -> dict[str, Any]:
+    """Train and test on `splits` random splits; return mean and deviation of the accuracy, and the training time.
+
+    `given` are parameters that are not tuned: coding, schedule and parts of LCLRRDL.
+    """
+    settings = method_of(method).settings(cell.atoms, given)
+    tuned = tuned_parameters(cell, features, method, parts=settings.get("parts") is not None)
+    runs = []
+    for k in range(splits):
+        progress(k, splits)
+        run = measure(images, labels, cell, k, method=method, parameters=settings | tuned, features=features, seed=seed)
+        runs.append(run)
+    accuracies = [run["accuracy"] for run in runs]
+    atoms = {name: settings.pop(name) for name in ("atoms_per_class",) if name in settings}
+    return {
+        "cell": cell.name,
+        "method": method,
+        "features": features,
+        **settings,
+        "parameters": atoms | tuned,
+        "seed": seed,
+        "accuracy_mean": round(float(np.mean(accuracies)), 2),
+        "accuracy_std": round(float(np.std(accuracies, ddof=1)) if splits > 1 else 0.0, 2),
+        "train_seconds_mean": round(float(np.mean([run["train_seconds"] for run in runs])), 2),
+        "splits": runs,
     }

@@ -1,8 +1,7 @@
 """`trainer tables`: plan the measurements of the paper's tables, run them and collect the results.
 
-The unit of work is a job: one split of one cell by one method. Each result is appended to `runs.jsonl` at once, under a key
-of everything that it depends on (parameters, seed, data, code of the method). A run that was killed continues there, and
-results of other parameters, data or code are not used.
+Each result is appended to `runs.jsonl` at once, under a key of everything that it depends on (parameters, seed, data, code of
+the method). A run that was killed continues there, and results of other parameters, data or code are not used.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from edge.errors import EdgeError, UsageError
 from trainer.baselines.registry import METHODS, Parameters, method_of
-from trainer.paper import typeset
-from trainer.paper.experiments import CELLS, Cell, Data, measure
-from trainer.paper.tuned import TUNED, TaskProgress, read_tuned, tuned_entry, write_errors_reported
+from trainer.paper.experiments import CELLS, TUNED, Cell, Data, measure, read_tuned, tuned_entry, write_errors_reported
+from trainer.paper.tuned import TaskProgress
 from trainer.paper.typeset import Mean, Results
 from trainer.parallel import each
 from trainer.types import Array
@@ -68,20 +67,15 @@ def select_cells(text: str | None) -> tuple[Cell, ...]:
 class Job:
     """One split of one cell by one method."""
 
+    row: str  # its row in the tables: the method, or method/title of TIMED_VARIANTS
     method: str
     cell: Cell
     split: int
     seed: int
     parameters: Parameters  # all parameters of the method
     tuned: bool  # whether some come from tuning
-    timed: bool = False  # measured for Table 3, with no other job at the same time
-    variant: str = ""  # a title in TIMED_VARIANTS
+    timed: bool  # measured for Table 3, with no other job at the same time
     key: str  # a digest of everything that the result depends on
-
-    @property
-    def row(self) -> str:
-        """Its row in the tables."""
-        return f"{self.method}/{self.variant}" if self.variant else self.method
 
 
 def plan(
@@ -103,6 +97,7 @@ def plan(
         depends = [RUNS_SCHEMA, name, cell.name, seed, used, timed, data[cell.dataset].digest, code_digest(name)]
         return [
             Job(
+                row=f"{name}/{variant}" if variant else name,
                 method=name,
                 cell=cell,
                 split=split,
@@ -110,7 +105,6 @@ def plan(
                 parameters=used,
                 tuned=bool(tuned),
                 timed=timed,
-                variant=variant,
                 key=hashlib.sha256(json.dumps([*depends, split], sort_keys=True, default=str).encode()).hexdigest()[:24],
             )
             for split in range(splits)
@@ -144,7 +138,7 @@ def code_digest(method: str) -> str:
     return hashlib.sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()
 
 
-class Runs:
+class Runs(AbstractContextManager["Runs"]):
     """The file `runs.jsonl` in a folder: one line for each finished job. A kill loses at most the last line."""
 
     def __init__(self, folder: Path) -> None:
@@ -177,9 +171,6 @@ class Runs:
             self._file.flush()
             os.fsync(self._file.fileno())
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # a line that could not be written: already reported
             self._file.close()
@@ -192,26 +183,15 @@ def _work(job: Job) -> float:
     return float(people**2) * images * cell.atoms * (cell.spec("pixels").length + people * images)
 
 
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min" if minutes else f"{seconds:.0f} s"
-
-
 def run(
-    jobs: Sequence[Job],
-    data: dict[str, Data],
-    runs: Runs,
-    *,
-    workers: int = -1,
-    scheduler: str | None = None,
-    progress: TaskProgress = None,
+    planned: Sequence[Job], data: dict[str, Data], runs: Runs, *, progress: TaskProgress = lambda *_: None, **where: Any
 ) -> list[str]:
     """Measure the missing jobs in parallel, the longest first; then the timed jobs one by one.
 
-    `progress` gets the remaining time as text, the number of finished jobs and the number of all.
-    Returns a sentence for each job that failed.
+    `progress` gets the remaining time as text. `where` are options of `trainer.parallel.each`. Returns a sentence for each job
+    that failed.
     """
-    missing = {job.key: job for job in jobs if job.key not in runs.done}
+    missing = {job.key: job for job in planned if job.key not in runs.done}
     total, failures, started = len(missing), [], time.monotonic()
     work = sum(map(_work, missing.values()))
 
@@ -224,14 +204,13 @@ def run(
             failures.append(f"{job.row}, {job.cell.name}, split {job.split}: {record['error']}")
         else:
             runs.add(record)
-        if progress is not None:
-            left = sum(map(_work, missing.values()))
-            rest = _duration((time.monotonic() - started) * left / (work - left))
-            progress(f"about {rest} left (last {job.row}, {job.cell.name})", total - len(missing), total)
+        left = sum(map(_work, missing.values()))
+        rest = timedelta(seconds=round((time.monotonic() - started) * left / (work - left)))
+        progress(f"about {rest} left (last {job.row}, {job.cell.name})", total - len(missing), total)
 
     parallel = sorted((job for job in missing.values() if not job.timed), key=_work, reverse=True)
     if parallel:
-        for record in each(_measure_job, map(arguments, parallel), jobs=workers, scheduler=scheduler, ordered=False):
+        for record in each(_measure_job, map(arguments, parallel), ordered=False, **where):
             finish(record)
     with threadpool_limits(1):
         for job in list(missing.values()):
@@ -248,10 +227,10 @@ def _measure_job(job: Job, images: Array, labels: Array) -> dict[str, Any]:
         return about | {"error": str(error)}
 
 
-def collect(jobs: Sequence[Job], done: dict[str, dict[str, Any]]) -> Results:
+def collect(planned: Sequence[Job], done: dict[str, dict[str, Any]]) -> Results:
     """Return means and deviations. An entry with a missing split stays empty."""
     values: dict[tuple[str, str, bool], list[float | None]] = defaultdict(list)
-    for job in jobs:
+    for job in planned:
         value = done.get(job.key, {}).get("train_seconds" if job.timed else "accuracy")
         values[job.row, job.cell.name, job.timed].append(value)
     means = {}
@@ -260,25 +239,9 @@ def collect(jobs: Sequence[Job], done: dict[str, dict[str, Any]]) -> Results:
         if len(known) == len(splits):
             means[entry] = Mean(float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else None, len(known))
     return Results(
-        rows=tuple(dict.fromkeys(job.row for job in jobs if not job.timed)),
-        cells=tuple(dict.fromkeys(job.cell for job in jobs if not job.timed)),
+        rows=tuple(dict.fromkeys(job.row for job in planned if not job.timed)),
+        cells=tuple(dict.fromkeys(job.cell for job in planned if not job.timed)),
         accuracy={(row, cell): mean for (row, cell, timed), mean in means.items() if not timed},
         seconds={row: mean for (row, _, timed), mean in means.items() if timed},
-        untuned=tuple(dict.fromkeys(job.row for job in jobs if not job.tuned)),
+        untuned=tuple(dict.fromkeys(job.row for job in planned if not job.tuned)),
     )
-
-
-def measure_tables(
-    jobs: Sequence[Job],
-    data: dict[str, Data],
-    folder: Path,
-    *,
-    command: str,
-    workers: int = -1,
-    scheduler: str | None = None,
-    progress: TaskProgress = None,
-) -> tuple[str, list[str]]:
-    """Measure what is missing in `folder` and write the tables there; return them as Markdown, and the failures."""
-    with Runs(folder) as runs:
-        failures = run(jobs, data, runs, workers=workers, scheduler=scheduler, progress=progress)
-        return typeset.write(collect(jobs, runs.done), folder, command), failures

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from edge.files import write_atomically
 from trainer.baselines.registry import METHODS
-from trainer.paper import published
-from trainer.paper.experiments import Cell
-from trainer.paper.tuned import write_errors_reported
+from trainer.paper.experiments import Cell, write_errors_reported
 
+_PUBLISHED = tomllib.loads(Path(__file__).with_name("published.toml").read_text())
+PUBLISHED: dict[str, dict[str, float]] = _PUBLISHED["columns"]
+"""The paper's figures, by column and method."""
+METHODS_OF_THE_PAPER: list[str] = _PUBLISHED["methods_of_the_paper"]
 WITHIN = 2.0  # a method may be this many points below its published accuracy before a sentence reports it
 
 
@@ -37,74 +40,72 @@ class Results:
     untuned: tuple[str, ...] = ()  # rows with a cell that was measured with the usual parameters of the method
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """One column of a table. The dictionaries are by row."""
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a table."""
 
-    heading: str
-    name: str  # its name in the CSV file
-    paper: dict[str, float]
-    ours: dict[str, Mean]
-    mark_best: bool = True
+    paper: float | None
+    ours: Mean | None
+    best: bool  # whether ours is the highest of its column
 
     @property
-    def best(self) -> float | None:
-        """The highest of our means."""
-        return max((mean.value for mean in self.ours.values()), default=None) if self.mark_best else None
+    def difference(self) -> str:
+        """Ours minus the paper's; empty where one of them is missing."""
+        if self.paper is None or self.ours is None:
+            return ""
+        return f"{round(self.ours.value - self.paper, 1) + 0.0:+.1f}"  # no -0.0
 
-    def difference(self, row: str) -> str:
-        """Return ours minus the paper's; empty where one of them is missing."""
-        paper, ours = self.paper.get(row), self.ours.get(row)
-        return "" if paper is None or ours is None else f"{round(ours.value - paper, 1) + 0.0:+.1f}"  # no -0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """One of the three tables."""
-
-    title: str
-    rows: tuple[str, ...]
-    columns: tuple[Column, ...]
+    def measured(self, bold: str, plus_minus: str) -> str:
+        """Return ours with its deviation; `bold` is the format of the best."""
+        if self.ours is None:
+            return ""
+        value = (bold if self.best else "{}").format(f"{self.ours.value:.1f}")
+        return value if self.ours.deviation is None else f"{value} {plus_minus} {self.ours.deviation:.1f}"
 
 
-def build_tables(results: Results) -> list[Table]:
-    """Return the tables of the paper that have a measured column."""
-    tables = []
+@dataclass(frozen=True)
+class Column:
+    """One column of a table."""
+
+    name: str  # in the CSV file
+    heading: str
+    entries: dict[str, Entry]  # by row
+
+
+def build_tables(results: Results) -> dict[str, list[Column]]:
+    """Return the columns of the tables that have a measured column, by title."""
+    tables = {}
     for title, dataset in (("Table 1: Extended Yale B", "yaleb"), ("Table 2: AR", "ar")):
-        columns = tuple(_accuracy_column(cell, results) for cell in results.cells if cell.dataset == dataset)
+        columns = []
+        for cell in results.cells:
+            if cell.dataset == dataset:
+                heading = f"{cell.per_class} each, 1/{cell.rate}" if dataset == "yaleb" else cell.scenario
+                ours = {row: mean for (row, name), mean in results.accuracy.items() if name == cell.name}
+                best = max((mean.value for mean in ours.values()), default=None)
+                columns.append(Column(cell.name, heading, _entries(results.rows, cell.name, ours, best)))
         if columns:
-            title = f"{title}. Percent recognised, {_splits(results.accuracy.values())}."
-            tables.append(Table(title=title, rows=results.rows, columns=columns))
+            tables[f"{title}. Percent recognised, {_splits(results.accuracy.values())}."] = columns
     if results.seconds:
-        paper = {row: published.SECONDS.get(row.partition("/")[0]) for row in results.seconds}
-        column = Column(
-            heading="seconds",
-            name="seconds",
-            paper={row: seconds for row, seconds in paper.items() if seconds is not None},
-            ours=results.seconds,
-            mark_best=False,  # some methods do not train
-        )
         title = (
             f"Table 3: Training time in seconds, AR with sunglasses; {_splits(results.seconds.values())}, one at a time, on "
             "one BLAS thread. The paper's: MATLAB, 2019, 55 x 40 pixels."
         )
-        tables.append(Table(title=title, rows=tuple(results.seconds), columns=(column,)))
+        entries = _entries(results.seconds, "seconds", results.seconds, None)  # no best: some methods do not train
+        tables[title] = [Column("seconds", "seconds", entries)]
     return tables
+
+
+def _entries(rows: Iterable[str], column: str, ours: dict[str, Mean], best: float | None) -> dict[str, Entry]:
+    paper, means = PUBLISHED[column], {row: ours.get(row) for row in rows}
+    return {
+        row: Entry(paper.get(row.partition("/")[0]), mean, mean is not None and mean.value == best)
+        for row, mean in means.items()
+    }
 
 
 def _splits(means: Iterable[Mean]) -> str:
     most = max((mean.splits for mean in means), default=0)
     return "one random split" if most == 1 else f"mean and deviation over {most} random splits"
-
-
-def _accuracy_column(cell: Cell, results: Results) -> Column:
-    paper = {row: published.ACCURACY.get(row, {}).get(cell.name) for row in results.rows}
-    return Column(
-        heading=f"{cell.per_class} each, 1/{cell.rate}" if cell.dataset == "yaleb" else cell.scenario,
-        name=cell.name,
-        paper={row: percent for row, percent in paper.items() if percent is not None},
-        ours={row: mean for (row, name), mean in results.accuracy.items() if name == cell.name},
-    )
 
 
 def row_title(row: str) -> str:
@@ -114,19 +115,19 @@ def row_title(row: str) -> str:
 
 def findings(results: Results) -> list[str]:
     """Return the answers to the usual questions about the tables, as sentences."""
-    rows = [row for row in results.rows if row in published.METHODS_OF_THE_PAPER]
-    columns = [{row: results.accuracy.get((row, cell.name)) for row in rows} for cell in results.cells]
-    measured = [{row: mean.value for row, mean in column.items() if mean is not None} for column in columns]
-    compared = [values for values in measured if "lclrrdl" in values and len(values) > 1]
-    below = [
-        f"{row_title(row)} in {name} ({mean.value - published.ACCURACY[row][name]:+.1f})"
-        for (row, name), mean in results.accuracy.items()
-        if round(published.ACCURACY.get(row, {}).get(name, 0.0) - mean.value, 1) > WITHIN
-    ]
-    sentences = []
+    compared, below, sentences = [], [], []
+    for cell in results.cells:
+        ours = {row: mean.value for (row, name), mean in results.accuracy.items() if name == cell.name}
+        values = [ours[row] for row in results.rows if row in ours and row in METHODS_OF_THE_PAPER]
+        if "lclrrdl" in results.rows and "lclrrdl" in ours and len(values) > 1:
+            compared.append(ours["lclrrdl"] == max(values))
+    for (row, name), mean in results.accuracy.items():
+        difference = mean.value - PUBLISHED[name].get(row, 0.0)
+        if round(difference, 1) < -WITHIN:
+            below.append(f"{row_title(row)} in {name} ({difference:+.1f})")
     if compared:
-        first = sum(values["lclrrdl"] == max(values.values()) for values in compared)
-        sentences.append(f"LCLRRDL is first among the measured methods of the paper in {first} of {len(compared)} columns.")
+        columns = f"{sum(compared)} of {len(compared)} columns"
+        sentences.append(f"LCLRRDL is first among the measured methods of the paper in {columns}.")
     sentences.append(f"More than {WITHIN:g} points below the published figure: {', '.join(below) or 'none'}.")
     if results.untuned:
         sentences.append(f"Measured with usual parameters, not tuned: {', '.join(map(row_title, results.untuned))}.")
@@ -140,54 +141,47 @@ def findings(results: Results) -> list[str]:
 def markdown(results: Results) -> str:
     """Return the tables and findings; an entry is: paper → **ours** ± deviation (difference)."""
     parts = ["Each entry: the paper's figure → ours ± deviation (difference). The best of ours in a column is bold."]
-    for table in build_tables(results):
-        lines = [["", *(column.heading for column in table.columns)], ["---"] * (1 + len(table.columns))]
-        lines += [[row_title(row), *(_markdown_entry(row, column) for column in table.columns)] for row in table.rows]
-        parts += [f"### {table.title}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+    for title, columns in build_tables(results).items():
+        lines = [["", *(column.heading for column in columns)], ["---"] * (1 + len(columns))]
+        for row in columns[0].entries:
+            lines.append([row_title(row), *(_markdown_entry(column.entries[row]) for column in columns)])
+        parts += [f"### {title}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
     return "\n\n".join([*parts, "\n".join(f"- {sentence}" for sentence in findings(results))]) + "\n"
 
 
-def _markdown_entry(row: str, column: Column) -> str:
-    paper, ours, difference = column.paper.get(row), column.ours.get(row), column.difference(row)
-    before = "" if paper is None else f"{paper:.1f} →"
-    if ours is None:
-        return before
-    value = f"**{ours.value:.1f}**" if ours.value == column.best else f"{ours.value:.1f}"
-    deviation = "" if ours.deviation is None else f" ± {ours.deviation:.1f}"
-    return f"{before} {value}{deviation}{f' ({difference})' if difference else ''}".strip()
+def _markdown_entry(entry: Entry) -> str:
+    paper = "" if entry.paper is None else f"{entry.paper:.1f} →"
+    difference = f"({entry.difference})" if entry.difference else ""
+    return " ".join(filter(None, (paper, entry.measured("**{}**", "±"), difference)))
 
 
 def latex(results: Results) -> str:
     """Return floats of plain LaTeX for \\input in any document; a row has two lines, ours above the paper's."""
-    return "\n".join(_latex_table(table) for table in build_tables(results))
+    lines = []
+    for title, columns in build_tables(results).items():
+        lines += [
+            r"\begin{table}",
+            rf"\caption{{{title.partition(': ')[2]} Above ours, below the paper's and the difference.}}",
+            r"\centering\scriptsize\setlength{\tabcolsep}{2pt}",
+            rf"\begin{{tabular}}{{l{'c' * len(columns)}}}",
+            r"\hline",
+            " & ".join(["", *(column.heading for column in columns)]) + r" \\",
+            r"\hline",
+        ]
+        for row in columns[0].entries:
+            above, below = zip(*(_latex_entry(column.entries[row]) for column in columns), strict=True)
+            lines.append(" & ".join([row_title(row), *above]) + r" \\")
+            if any(below):
+                lines.append(" & ".join(["", *below]) + r" \\")
+        lines += [r"\hline", r"\end{tabular}", r"\end{table}", ""]
+    return "\n".join(lines)
 
 
-def _latex_table(table: Table) -> str:
-    lines = [
-        r"\begin{table}",
-        rf"\caption{{{table.title.partition(': ')[2]} Above ours, below the paper's and the difference.}}",
-        r"\centering\scriptsize\setlength{\tabcolsep}{2pt}",
-        rf"\begin{{tabular}}{{l{'c' * len(table.columns)}}}",
-        r"\hline",
-        " & ".join(["", *(column.heading for column in table.columns)]) + r" \\",
-        r"\hline",
-    ]
-    for row in table.rows:
-        entries = [_latex_entry(row, column) for column in table.columns]
-        lines.append(" & ".join([row_title(row), *(ours for ours, _ in entries)]) + r" \\")
-        if any(paper for _, paper in entries):
-            lines.append(" & ".join(["", *(paper for _, paper in entries)]) + r" \\")
-    return "\n".join([*lines, r"\hline", r"\end{tabular}", r"\end{table}"]) + "\n"
-
-
-def _latex_entry(row: str, column: Column) -> tuple[str, str]:
+def _latex_entry(entry: Entry) -> tuple[str, str]:
     """Return our figure, and the paper's with the difference."""
-    paper, mean, difference = column.paper.get(row), column.ours.get(row), column.difference(row)
-    below = "" if paper is None else f"{paper:.1f}" + (f" (${difference}$)" if difference else "")
-    if mean is None:
-        return "--", below
-    value = rf"\mathbf{{{mean.value:.1f}}}" if mean.value == column.best else f"{mean.value:.1f}"
-    return f"${value}$" if mean.deviation is None else rf"${value} \pm {mean.deviation:.1f}$", below
+    ours = entry.measured(r"\mathbf{{{}}}", r"\pm")
+    paper = "" if entry.paper is None else f"{entry.paper:.1f}" + (f" (${entry.difference}$)" if entry.difference else "")
+    return f"${ours}$" if ours else "--", paper
 
 
 def as_csv(results: Results) -> str:
@@ -195,14 +189,14 @@ def as_csv(results: Results) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["table", "column", "method", "paper", "ours", "deviation", "difference", "splits"])
-    for table in build_tables(results):
-        for column in table.columns:
-            for row in table.rows:
-                paper, mean = column.paper.get(row), column.ours.get(row)
-                value = "" if mean is None else f"{mean.value:.3f}"
-                deviation = "" if mean is None or mean.deviation is None else f"{mean.deviation:.3f}"
-                about = [table.title.partition(":")[0], column.name, row, "" if paper is None else paper]
-                writer.writerow([*about, value, deviation, column.difference(row), mean.splits if mean else ""])
+    for title, columns in build_tables(results).items():
+        for column in columns:
+            for row, entry in column.entries.items():
+                ours, figures = entry.ours, ("", "", "", "")
+                if ours is not None:
+                    deviation = "" if ours.deviation is None else f"{ours.deviation:.3f}"
+                    figures = (f"{ours.value:.3f}", deviation, entry.difference, str(ours.splits))
+                writer.writerow([title.partition(":")[0], column.name, row, entry.paper, *figures])
     return text.getvalue()
 
 

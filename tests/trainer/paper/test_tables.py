@@ -23,9 +23,9 @@ from tests.fixtures.data import faces
 from tests.fixtures.trainer_command import TrainerCommand
 from trainer.baselines.registry import METHODS
 from trainer.paper import tables, typeset
-from trainer.paper.experiments import CELLS, Data, load_data
+from trainer.paper.experiments import CELLS, Data, load_data, tuned_parameters
 from trainer.paper.tables import Job, Runs, collect, plan, run, select_cells
-from trainer.paper.tuned import source_cell, tune_all, tuned_parameters
+from trainer.paper.tuned import source_cell, tune_all
 from trainer.paper.typeset import Mean, Results
 
 SMALL = select_cells("yaleb-8-8")
@@ -140,14 +140,14 @@ def test_methods_and_cells_are_selected_by_name() -> None:
 def test_second_run_measures_only_missing_jobs(data: dict[str, Data], tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     with Runs(tmp_path) as runs:
-        assert run(planned(data), data, runs, workers=1, progress=lambda *status: seen.append(status)) == []
+        assert run(planned(data), data, runs, jobs=1, progress=lambda *status: seen.append(status)) == []
         assert [status[1:] for status in seen] == [(1, 2), (2, 2)]
-        assert seen[1][0] == "about 0 s left (last lclrrdl, yaleb-8-8)"
+        assert seen[1][0] == "about 0:00:00 left (last lclrrdl, yaleb-8-8)"
         first = dict(runs.done)
     seen.clear()
     with Runs(tmp_path) as runs:
         more = planned(data, splits=3)
-        assert run(more, data, runs, workers=1, progress=lambda *status: seen.append(status)) == []
+        assert run(more, data, runs, jobs=1, progress=lambda *status: seen.append(status)) == []
         assert [status[1:] for status in seen] == [(1, 1)]
         assert runs.done.items() >= first.items()
         found = collect(more, runs.done)
@@ -192,7 +192,7 @@ def test_failed_job_is_reported_and_leaves_its_entry_empty(data: dict[str, Data]
     good, bad = planned(data)
     bad = replace(bad, parameters=bad.parameters | {"lam": 1e-5}, key="bad")  # collapses
     with Runs(tmp_path) as runs:
-        (failure,) = run([good, bad], data, runs, workers=1)
+        (failure,) = run([good, bad], data, runs, jobs=1)
         assert failure.startswith("lclrrdl, yaleb-8-8, split 1: Training collapsed")
         assert list(runs.done) == [good.key]
         assert collect([good, bad], runs.done).accuracy == {}
@@ -219,19 +219,19 @@ def test_remaining_time_is_proportional_to_the_work(
             == []
         )
     left = [status[0].partition(" left")[0] for status in seen]
-    assert left == [f"about {minutes} min" for minutes in (5, 4, 3, 2, 1)] + ["about 0 s"], "timed jobs too"
+    assert left == [f"about 0:0{minutes}:00" for minutes in (5, 4, 3, 2, 1, 0)], "timed jobs too"
     seen.clear()
     with Runs(tmp_path) as runs:
         jobs = plan(data, methods=("lclrrdl",), cells=select_cells("yaleb-8-8,yaleb-32-2"), splits=1)
         assert run(jobs, data, runs, progress=lambda *status: seen.append(status)) == []
-    assert seen[0][0] == "about 0 s left (last lclrrdl, yaleb-32-2)"
+    assert seen[0][0] == "about 0:00:00 left (last lclrrdl, yaleb-32-2)"
 
 
 @pytest.mark.slow
 def test_cluster_of_two_workers_gives_the_same_accuracy(data: dict[str, Data], cluster: str, tmp_path: Path) -> None:
     jobs = plan(data, methods=("lclrrdl",), cells=(*SMALL, *SUNGLASSES), splits=2)
     with Runs(tmp_path / "here") as here, Runs(tmp_path / "there") as there:
-        assert run(jobs, data, here, workers=1) == []
+        assert run(jobs, data, here, jobs=1) == []
         assert run(jobs, data, there, scheduler=cluster) == []
         assert {key: record["accuracy"] for key, record in here.done.items()} == {
             key: record["accuracy"] for key, record in there.done.items()
@@ -298,7 +298,7 @@ def test_command_writes_three_files_and_prints_markdown(trainer: TrainerCommand,
     words = ("tables", "--data", folder, "--quick", "--methods", "lclrrdl", "--jobs", "1", "-o", tmp_path / "results")
     code, out, err = trainer(*words)
     assert (code, "Saved" in err) == (0, True)
-    assert "Measuring: 1 of 1, about 0 s left (last lclrrdl, yaleb-8-8)" in err
+    assert "Measuring: 1 of 1, about 0:00:00 left (last lclrrdl, yaleb-8-8)" in err
     results = tmp_path / "results"
     assert {file.name for file in results.iterdir()} == {"runs.jsonl", "tables.md", "tables.csv", "tables.tex"}
     assert (results / "tables.md").read_text() == out
@@ -363,7 +363,7 @@ def test_tuning_writes_what_the_tables_read_and_continues(
 
     def tuned(**how: Any) -> list[str]:
         reported.clear()
-        return tune_all(data, file, methods=("lclrrdl",), workers=1, folds=2, progress=report, **how)
+        return tune_all(data, file, methods=("lclrrdl",), jobs=1, folds=2, progress=report, **how)
 
     assert tuned(cells=select_cells("yaleb-8")) == []
     assert reported == [("lclrrdl, yaleb-8-8", i, 4) for i in (1, 2, 3, 4)], "one rate is tuned for all"
@@ -389,7 +389,7 @@ def test_failed_tuning_does_not_stop_other_methods(
     monkeypatch.setitem(METHODS, "worse", replace(METHODS["lclrrdl"], grid={"lam": (1e-5,), "eta": (1e-3,)}))
     monkeypatch.setitem(METHODS, "better", replace(METHODS["lclrrdl"], grid={"lam": (25.0,), "eta": (1e-3,)}))
     file = tmp_path / "tuned.toml"
-    (failure,) = tune_all(data, file, methods=("worse", "better"), cells=SMALL, workers=1, folds=2)
+    (failure,) = tune_all(data, file, methods=("worse", "better"), cells=SMALL, jobs=1, folds=2)
     assert failure.startswith("worse, yaleb-8-8: No candidate")
     assert "[yaleb-8-8.better.pixels]" in file.read_text()
 
