@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -54,45 +55,33 @@ class AuditSettings:
         require(0 < self.late_seconds <= 60, f"late_seconds must be more than 0 and at most 60, not {self.late_seconds:g}")
 
 
-def open_gate(settings: AuditSettings, sinks: Iterable[Sink], *, now: datetime | None = None) -> AuditGate:
-    """Open the log and return the gate before `sinks`."""
-    seal = None if settings.picture_key is None else Seal(read_bytes(settings.picture_key))
-    audit = AuditLog.open(settings.path, now=now or datetime.now(UTC))
-    return AuditGate(
-        audit, sinks, required=settings.required, late_seconds=settings.late_seconds, days=settings.days, seal=seal
-    )
-
-
 class AuditGate:
     """A sink that logs each event and then delivers it to `sinks`, on one thread and in order. Frames never wait.
 
-    With `required`, a grant that could not be written reaches the sinks as a denial; so does every grant that waited for more
-    than `late_seconds`. With a `seal` it is also a viewer that stores a picture of each decision. Close it before the sinks:
-    until then it may still deliver to them.
+    A grant that could not be written, or that waited too long, reaches the sinks as a denial (see the settings). With a
+    `picture_key` it is also a viewer that stores a picture of each decision. Close it before the sinks: until then it may
+    still deliver to them.
     """
 
     def __init__(
         self,
-        audit: AuditLog,
+        settings: AuditSettings,
         sinks: Iterable[Sink],
         *,
-        required: bool = True,
-        late_seconds: float = 2.0,
-        days: int = 0,
-        seal: Seal | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.is_failing = False
         """Whether the last event could not be written."""
-        self._written = self._failed = self._withheld = self._undelivered = 0
-        self._audit, self._sinks, self._required, self._late_seconds = audit, tuple(sinks), required, late_seconds
-        self._days, self._seal, self._clock, self._now = days, seal, clock, now
+        self._counts = Counter[str](dict.fromkeys((Count.UNDELIVERED, Count.LOGGED, Count.NOT_LOGGED, Count.WITHHELD), 0))
+        self._settings, self._sinks, self._clock, self._now = settings, tuple(sinks), clock, now
+        self._seal = None if settings.picture_key is None else Seal(read_bytes(settings.picture_key))
+        self._audit = AuditLog.open(settings.path, now=now())
         self._pruned_on = ""
         self._clock_offset = math.nan
         self._clock_trusted_from = -math.inf
         with suppress(AuditError):  # a log that cannot be read is not pruned either
-            if any(str(entry.facts.get("utc")) > utc_text(now()) for entry in audit.entries(last=1)):
+            if any(str(entry.facts.get("utc")) > utc_text(now()) for entry in self._audit.entries(last=1)):
                 self._clock_trusted_from = clock() + DAY_SECONDS  # a device without a battery starts in the past
         self._output_closed = False
         self._undepicted: list[tuple[str, float]] = []  # decisions whose frame was not yet shown: id, time of capture
@@ -121,36 +110,31 @@ class AuditGate:
         self._audit.close()
 
     def health(self) -> SinkHealth:
-        return replace(self._worker.health(), delivered=self._written, failed=self._failed)
+        return replace(self._worker.health(), delivered=self._counts[Count.LOGGED], failed=self._counts[Count.NOT_LOGGED])
 
     def counters(self) -> dict[str, int]:
-        return {
-            Count.UNDELIVERED: self._undelivered,
-            Count.LOGGED: self._written,
-            Count.NOT_LOGGED: self._failed + self._worker.health().dropped,
-            Count.WITHHELD: self._withheld,
-        }
+        return {**self._counts, Count.NOT_LOGGED: self._counts[Count.NOT_LOGGED] + self._worker.health().dropped}
 
     def _process(self, event: Event, since: float) -> None:
         event = self._logged(event, since)
         try:
-            self._undelivered += deliver(self._sinks, event)
+            self._counts[Count.UNDELIVERED] += deliver(self._sinks, event)
         except OutputClosed:
             self._output_closed = True  # logging continues
 
     def _logged(self, event: Event, since: float) -> Event:
         """Write the event and return the one that the sinks may act on."""
-        if event.grants and self._is_late(since):
+        if self._is_late(event, since):
             event = self._denied(event, TOO_LATE)
         try:
             self._audit.append(event)
-            self._written += 1
+            self._counts[Count.LOGGED] += 1
             self.is_failing = False
         except Exception:
             self._count_failure()
-            if event.grants and self._required:
+            if event.grants and self._settings.required:
                 event = self._denied(event, NOT_WRITTEN)
-        if event.grants and self._is_late(since):  # the attempt to write took too long
+        if self._is_late(event, since):  # the attempt to write took too long
             late, event = event, self._denied(event, TOO_LATE)
             try:
                 self._audit.withhold(late, TOO_LATE, self._now())
@@ -159,15 +143,15 @@ class AuditGate:
         return event
 
     def _count_failure(self) -> None:
-        self._failed += 1
+        self._counts[Count.NOT_LOGGED] += 1
         self.is_failing = True
         log.exception("the audit log was not written")
 
-    def _is_late(self, since: float) -> bool:
-        return not self._clock() - since <= self._late_seconds
+    def _is_late(self, event: Event, since: float) -> bool:
+        return event.grants and not self._clock() - since <= self._settings.late_seconds
 
     def _denied(self, event: Event, reason: str) -> Event:
-        self._withheld += 1
+        self._counts[Count.WITHHELD] += 1
         return replace(event, outcome="denied", reason=reason)
 
     def _store_picture(self, event_id: str, view: View) -> None:
@@ -185,7 +169,7 @@ class AuditGate:
             self._clock_trusted_from = running + DAY_SECONDS
         self._clock_offset = offset
         today = utc_text(now)[:10]
-        if self._days and today != self._pruned_on and running >= self._clock_trusted_from:
+        if self._settings.days and today != self._pruned_on and running >= self._clock_trusted_from:
             self._pruned_on = today
-            self._audit.prune(self._days, now)
+            self._audit.prune(self._settings.days, now)
         return PRUNE_CHECK_SECONDS

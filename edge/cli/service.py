@@ -20,7 +20,7 @@ def install_service(
     user: Annotated[str, typer.Option(help="User that runs the service.")] = service.USER,
     watchdog_seconds: Annotated[
         float, typer.Option(help="Restart the service if no frame was processed for this long.")
-    ] = service.Unit.watchdog_seconds,
+    ] = service.WATCHDOG_SECONDS,
     output: Annotated[Path, typer.Option(help="Unit file to write.")] = paths.SERVICE_UNIT,
     only_print: Annotated[bool, typer.Option("--print", help="Print the unit file and write nothing.")] = False,
 ) -> None:
@@ -28,9 +28,10 @@ def install_service(
 
     The service runs `edge recognize` when the device starts, and restarts it after a failure.
     """
-    unit = service.unit(kit=kit, settings=settings, camera=camera, user=user, watchdog_seconds=watchdog_seconds)
+    unit = service.unit_text(kit=kit, settings=settings, camera=camera, user=user, watchdog_seconds=watchdog_seconds)
     if only_print:
-        typer.echo(unit.text(), nl=False)
+        typer.echo(unit, nl=False)
     else:
-        service.install(unit, output)
-        console.say(f"Wrote {output}. {service.next_step(output)}")
+        service.install(unit, user, output)
+        name = output.name.removesuffix(".service")
+        console.say(f"Wrote {output}. Now run `sudo systemctl daemon-reload && sudo systemctl enable --now {name}`.")

@@ -40,6 +40,7 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Deliver the waiting events and stop, within the time that the sink allows itself."""
+        return
 
     def health(self) -> SinkHealth:
         """Return the counts. Any thread may call it."""

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -96,7 +96,7 @@ class Terminal:
                 self._guarded("a kit change was ignored", self._change_kit)
                 self._guarded("a frame was ignored", self._next)
             if not stop.is_set():  # decide about the visitors who are there at the end
-                self._guarded("a visit was ignored", lambda: self._step([], math.inf))
+                self._guarded("a visit was ignored", lambda: self._step({}, math.inf))
             reason = "stop requested" if stop.is_set() else "recording ended"
         except OutputClosed:
             reason = "output closed"
@@ -167,7 +167,7 @@ class Terminal:
             self._notify("camera", outcome="back" if health.up else "lost", reason=health.error or None)
         if frame is None:
             self._next_frame = now
-            self._step([], self.camera.now())
+            self._step({}, self.camera.now())
         else:
             self.look(frame)
 
@@ -180,27 +180,20 @@ class Terminal:
             boxes, labels = [seen.box_xyxy for seen in found if seen.box_xyxy], [seen.label for seen in found]
             visits = self._tracker.update(frame.captured, boxes, labels)
             sightings = [self._sighting(seen, frame, is_alone=len(found) == 1) for seen in found]
-            events = self._step(list(zip(visits, sightings, strict=True)), frame.captured)
+            seen_visits = {visit: sighting for visit, sighting in zip(visits, sightings, strict=True) if visit is not None}
+            events = self._step(seen_visits, frame.captured)
         if self._viewers:
-            marks = tuple(self._mark(seen, visit) for visit, seen in zip(visits, found, strict=True))
-            self._show(View(frame=frame, marks=marks))
+            view = View(frame=frame, marks=tuple(map(self._mark, found, visits)))
+            for viewer in self._viewers:
+                self._guarded("a view was not shown", partial(viewer.show, view))
         self._processed = frame.captured
         self._on_frame()
         return events
 
-    def _show(self, view: View) -> None:
-        for viewer in self._viewers:
-            self._guarded("a view was not shown", partial(viewer.show, view))
-
-    def _step(self, seen: list[tuple[int | None, Sighting]], now: float) -> list[Event]:
+    def _step(self, seen: Mapping[int, Sighting], now: float) -> list[Event]:
         """Make the decisions that are due. `now` is the time of capture: a slow machine must not end visits."""
         when = self._clock()  # first: if it fails, nothing has happened yet
-        result = self._door.step(
-            now=self.camera.now(),
-            when=when,
-            seen={visit: sighting for visit, sighting in seen if visit is not None},
-            ended=self._tracker.ended(now),
-        )
+        result = self._door.step(now=self.camera.now(), when=when, seen=seen, ended=self._tracker.ended(now))
         for error in result.errors:
             self.counters[Count.FAILURES] += 1
             log.error("the door list failed; the person is denied", exc_info=error)
@@ -219,11 +212,9 @@ class Terminal:
         return self._deliver(decision_event(decision, now=now, utc=when))
 
     def _notify(self, kind: str, *, outcome: str | None = None, reason: str | None = None, visit: int | None = None) -> None:
-        def send() -> Event:
-            now = self.camera.now()
-            return self._deliver(notice(kind, now=now, utc=self._clock(), outcome=outcome, reason=reason, visit=visit))
-
-        self._guarded(f"the event {kind} was not delivered", send)
+        make = partial(notice, kind, outcome=outcome, reason=reason, visit=visit)
+        consequence = f"the event {kind} was not delivered"
+        self._guarded(consequence, lambda: self._deliver(make(now=self.camera.now(), utc=self._clock())))
 
     def _deliver(self, event: Event) -> Event:
         event = replace(event, camera=self.camera.name, kit=self.recognizer.kit.id)

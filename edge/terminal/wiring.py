@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 from edge import paths
-from edge.audit.gate import AuditGate, open_gate
+from edge.audit.gate import AuditGate
 from edge.camera.open import open_camera
 from edge.decision.doorlist import DoorList
 from edge.events.health import Count, Health
@@ -34,7 +34,6 @@ from edge.stages import StageTimer, untimed
 from edge.terminal.loop import Terminal
 from edge.terminal.service import SystemdNotifier
 from edge.text import printable
-from edge.vision.recognize import Recognizer
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +63,15 @@ def open_terminal(
         camera = stack.enter_context(
             open_camera(settings.camera.address, stall_seconds=settings.camera.stall_seconds, wait=settings.camera.wait)
         )
-        sinks = open_sinks(settings)
-        stack.callback(close_all, sinks)
+        sinks: dict[str, Sink] = {}
+        stack.callback(close_all, sinks)  # also if one of them cannot be opened
+        for name, sink in open_sinks(settings):
+            sinks[name] = sink
         preview = None if settings.preview.address is None else stack.enter_context(Preview(settings.preview.address))
         receivers: tuple[Sink, ...] = (*sinks.values(), *([] if preview is None else [preview]))
         gate = None
         if settings.audit is not None:  # closed before the sinks, because it may still deliver to them
-            gate = stack.enter_context(closing(open_gate(settings.audit, receivers)))
+            gate = stack.enter_context(closing(AuditGate(settings.audit, receivers)))
         video = None
         if annotate is not None:
             fps = settings.camera.max_fps if camera.live else None
@@ -91,9 +92,7 @@ def open_terminal(
             changes=(lambda: None) if watch is None else watch.next_change,
         )
 
-        def health() -> Health:
-            return whole_health(terminal, sinks, gate)
-
+        health = partial(whole_health, terminal, sinks, gate)
         if metrics is not None:
             metrics.watch(health)
             say(f"Metrics at {metrics.url}metrics")
@@ -114,32 +113,29 @@ def _load(
             kit, threads=settings.kit.threads, min_face=settings.kit.min_face, limits=settings.quality, stage=stage
         )
     )
-    for warning in kit_warnings(recognizer, door_list):
-        say(f"warning: {warning}")
+    manifest = recognizer.kit.manifest
+    if manifest.thresholds.provisional:
+        say(f"warning: {manifest.thresholds.sentence} Do not use this kit for a door.")
+    for name in [] if door_list is None else door_list.people_not_in(manifest.labels):
+        say(f"warning: the door list names {printable(name)}, who is not in the kit.")
     return recognizer
 
 
-def open_sinks(settings: Settings) -> dict[str, Sink]:
-    """Open the sinks of the settings, by name, in the order of delivery. If one fails, the others are closed."""
+def open_sinks(settings: Settings) -> Iterator[tuple[str, Sink]]:
+    """Open the sinks of the settings, with their names, in the order of delivery."""
     events = settings.events
-    sinks: dict[str, Sink] = {}
-    try:
-        if settings.gpio is not None:
-            sinks["gpio"] = gpio.open_sink(settings.gpio)
-        if events.on_grant is not None:
-            sinks["command"] = CommandSink(events.on_grant, events.on_grant_seconds)
-        if settings.mqtt is not None:
-            sinks["mqtt"] = mqtt.open_sink(settings.mqtt)
-        if settings.webhook is not None:
-            sinks["webhook"] = webhook.open_sink(settings.webhook)
-        if sys.stdout is not None and (events.json_lines or (events.json_lines is None and not sys.stdout.isatty())):
-            sinks["stdout"] = json_sink(sys.stdout)
-        if sys.stderr is not None and sys.stderr.isatty():
-            sinks["stderr"] = text_sink(sys.stderr)
-    except BaseException:
-        close_all(sinks)
-        raise
-    return sinks
+    if settings.gpio is not None:
+        yield "gpio", gpio.open_sink(settings.gpio)
+    if events.on_grant is not None:
+        yield "command", CommandSink(events.on_grant, events.on_grant_seconds)
+    if settings.mqtt is not None:
+        yield "mqtt", mqtt.open_sink(settings.mqtt)
+    if settings.webhook is not None:
+        yield "webhook", webhook.open_sink(settings.webhook)
+    if sys.stdout is not None and (events.json_lines or (events.json_lines is None and not sys.stdout.isatty())):
+        yield "stdout", json_sink(sys.stdout)
+    if sys.stderr is not None and sys.stderr.isatty():
+        yield "stderr", text_sink(sys.stderr)
 
 
 def whole_health(terminal: Terminal, sinks: Mapping[str, Sink], gate: AuditGate | None) -> Health:
@@ -158,22 +154,8 @@ def whole_health(terminal: Terminal, sinks: Mapping[str, Sink], gate: AuditGate 
 
 def close_all(sinks: Mapping[str, Sink]) -> None:
     """Close all sinks at the same time, so that their closing times do not add up."""
-
-    def close(name: str, sink: Sink) -> None:
-        try:
-            sink.close()
-        except Exception:
-            log.exception("the sink %s was not closed cleanly", name)
-
     with ThreadPoolExecutor(max(1, len(sinks))) as pool:
-        for name, sink in sinks.items():
-            pool.submit(close, name, sink)
-
-
-def kit_warnings(recognizer: Recognizer, door_list: DoorList | None) -> Iterable[str]:
-    """Return what makes the door less safe than its owner may think."""
-    manifest = recognizer.kit.manifest
-    if manifest.thresholds.provisional:
-        yield f"{manifest.thresholds.sentence} Do not use this kit for a door."
-    for name in [] if door_list is None else door_list.people_not_in(manifest.labels):
-        yield f"the door list names {printable(name)}, who is not in the kit."
+        results = {name: pool.submit(sink.close) for name, sink in sinks.items()}
+    for name, result in results.items():
+        if error := result.exception():
+            log.error("the sink %s was not closed cleanly", name, exc_info=error)

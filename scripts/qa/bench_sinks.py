@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from edge.audit.gate import AuditGate
+from edge.audit.gate import AuditGate, AuditSettings
 from edge.audit.log import AuditLog
 from edge.events.event import Event
 from edge.events.sink import Sink
@@ -83,7 +83,7 @@ def measure(folder: Path) -> dict[str, Any]:
             sinks[f"webhook, the server {fault}"] = lambda url=url: open_webhook(  # type: ignore[misc]
                 WebhookSettings(url=url, secret_env=SECRET)
             )
-        sinks["audit log"] = lambda: AuditGate(AuditLog(folder / "door.db"), [])
+        sinks["audit log"] = lambda: AuditGate(AuditSettings(path=folder / "door.db"), [])
         microseconds = {name: handle_times(make()) for name, make in sinks.items()}
     return {"microseconds_of_a_call": microseconds, "audit_log": audit_times(folder / "many.db")}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 import stat
 import threading
+import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +19,7 @@ import pytest
 
 from edge.audit import gate as gates
 from edge.audit.crypto import open_box, write_keys
-from edge.audit.gate import AuditGate, AuditSettings, open_gate
+from edge.audit.gate import AuditGate, AuditSettings
 from edge.audit.log import AuditLog, Entry
 from edge.audit.report import decrypt_pictures
 from edge.camera.base import Frame
@@ -36,7 +38,7 @@ DAY = timedelta(days=1)
 def test_old_entries_are_deleted_without_new_events(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "PRUNE_CHECK_SECONDS", 0.01)
     now = [NOON]
-    sink = AuditGate(AuditLog(path), [], days=5, now=lambda: now[0], clock=lambda: now[0].timestamp())
+    sink = AuditGate(AuditSettings(path=path, days=5), [], now=lambda: now[0], clock=lambda: now[0].timestamp())
     sink.handle(make_event(utc=NOON))
     until(lambda: sink.health().delivered == 1)
     now[0] += 6 * DAY
@@ -51,11 +53,11 @@ def counts(sink: AuditGate) -> tuple[int, int, int]:
     return counters[Count.LOGGED], counters[Count.NOT_LOGGED], counters[Count.WITHHELD]
 
 
-def gated(log: AuditLog, *sinks: Sink, **other: Any) -> AuditGate:
-    return AuditGate(log, sinks, **other)
+def gated(path: Path, *sinks: Sink, required: bool = True, clock: Callable[[], float] = time.monotonic) -> AuditGate:
+    return AuditGate(AuditSettings(path=path, required=required, days=0), sinks, clock=clock)
 
 
-def test_event_is_logged_before_sinks_get_it(log: AuditLog, path: Path) -> None:
+def test_event_is_logged_before_sinks_get_it(path: Path) -> None:
     logged: list[int] = []
 
     def tell(event: Event) -> None:
@@ -63,7 +65,7 @@ def test_event_is_logged_before_sinks_get_it(log: AuditLog, path: Path) -> None:
             found = db.execute("SELECT count(*) FROM entries WHERE json_extract(json, '$.event_id') = ?", (event.event_id,))
             logged.append(found.fetchone()[0])
 
-    sink = gated(log, CallbackSink(tell))
+    sink = gated(path, CallbackSink(tell))
     for _ in range(5):
         sink.handle(make_event())
     sink.close()
@@ -72,10 +74,10 @@ def test_event_is_logged_before_sinks_get_it(log: AuditLog, path: Path) -> None:
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_grant_that_cannot_be_logged_is_denied_if_the_log_is_required(log: AuditLog, required: bool) -> None:
+def test_grant_that_cannot_be_logged_is_denied_if_the_log_is_required(path: Path, required: bool) -> None:
     served = RecordingSink()
-    log._db.execute("DROP TABLE entries")
-    sink = gated(log, served, required=required)
+    sink = gated(path, served, required=required)
+    sink._audit._db.execute("DROP TABLE entries")
     grant, denial = make_event(), make_event(outcome="denied")
     sink.handle(grant)
     sink.handle(denial)
@@ -85,36 +87,36 @@ def test_grant_that_cannot_be_logged_is_denied_if_the_log_is_required(log: Audit
     assert counts(sink) == (0, 2, int(required))
 
 
-def test_grant_delayed_by_the_disk_is_denied_and_logged_as_withheld(log: AuditLog) -> None:
+def test_grant_delayed_by_the_disk_is_denied_and_logged_as_withheld(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     served = RecordingSink()
-    append = log.append
+    append = AuditLog.append
 
-    def slow(event: Event) -> Entry:
+    def slow(log: AuditLog, event: Event) -> Entry:
         now[0] += 2.5 if event.grants else 0.0
-        return append(event)
+        return append(log, event)
 
-    log.append = slow  # type: ignore[method-assign]
-    sink = gated(log, served, clock=lambda: now[0])
+    monkeypatch.setattr(AuditLog, "append", slow)
+    sink = gated(path, served, clock=lambda: now[0])
     grant = make_event()
     sink.handle(grant)
     until(lambda: len(served) == 1)
     assert (served[0].outcome, served[0].reason) == ("denied", "audit log too slow")
-    facts = [entry.facts for entry in log.entries()]
+    facts = [entry.facts for entry in sink._audit.entries()]
     assert [(fact["kind"], fact.get("of")) for fact in facts] == [("decision", None), ("withheld", grant.event_id)]
     sink.close()
 
 
-def test_grant_delayed_by_a_failing_disk_is_denied_without_a_required_log(log: AuditLog) -> None:
+def test_grant_delayed_by_a_failing_disk_is_denied_without_a_required_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     served = RecordingSink()
 
-    def slow(event: Event) -> Entry:
+    def slow(log: AuditLog, event: Event) -> Entry:
         now[0] += 2.5
         raise AuditError("held by another program")
 
-    log.append = slow  # type: ignore[method-assign]
-    sink = gated(log, served, required=False, clock=lambda: now[0])
+    monkeypatch.setattr(AuditLog, "append", slow)
+    sink = gated(path, served, required=False, clock=lambda: now[0])
     sink.handle(make_event())
     sink.close()
     assert [event.outcome for event in served] == ["denied"]
@@ -122,9 +124,9 @@ def test_grant_delayed_by_a_failing_disk_is_denied_without_a_required_log(log: A
     assert sink.is_failing
 
 
-def test_grant_that_waited_in_the_queue_is_logged_as_denied(log: AuditLog) -> None:
+def test_grant_that_waited_in_the_queue_is_logged_as_denied(path: Path) -> None:
     now, gate = [0.0], Barrier()
-    sink = gated(log, CallbackSink(gate), clock=lambda: now[0])
+    sink = gated(path, CallbackSink(gate), clock=lambda: now[0])
     sink.handle(make_event())
     assert gate.entered.wait(30)
     sink.handle(make_event())
@@ -132,24 +134,24 @@ def test_grant_that_waited_in_the_queue_is_logged_as_denied(log: AuditLog) -> No
     gate.opened.set()
     until(lambda: len(gate.seen) == 2)
     assert [event.outcome for event in gate.seen] == ["granted", "denied"]
-    assert [entry.facts["outcome"] for entry in log.entries()] == ["granted", "denied"]
+    assert [entry.facts["outcome"] for entry in sink._audit.entries()] == ["granted", "denied"]
     sink.close()
 
 
-def test_hanging_disk_never_blocks_handle(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_disk_never_blocks_handle(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "CAPACITY", 20)
     gate = threading.Event()
     entered = threading.Event()
-    append = log.append
+    append = AuditLog.append
 
-    def stuck(event: Event) -> Entry:
+    def stuck(log: AuditLog, event: Event) -> Entry:
         entered.set()
         gate.wait(30)
-        return append(event)
+        return append(log, event)
 
-    log.append = stuck  # type: ignore[method-assign]
+    monkeypatch.setattr(AuditLog, "append", stuck)
     served = RecordingSink()
-    sink = gated(log, served)
+    sink = gated(path, served)
     sink.handle(make_event())
     assert entered.wait(30)
     for _ in range(30):
@@ -164,7 +166,7 @@ def test_logging_continues_after_the_output_is_closed(path: Path) -> None:
     def closed(event: Event) -> None:
         raise OutputClosed
 
-    sink = open_gate(AuditSettings(path=path, days=0), [CallbackSink(closed)])
+    sink = AuditGate(AuditSettings(path=path, days=0), [CallbackSink(closed)])
     sink.handle(make_event())
     until(lambda: sink._output_closed)
     with pytest.raises(OutputClosed):  # which ends the loop
@@ -176,9 +178,9 @@ def test_logging_continues_after_the_output_is_closed(path: Path) -> None:
         assert [entry.facts["kind"] for entry in log.entries()] == ["decision", "decision", "stop"]
 
 
-def test_failing_sink_is_counted_and_the_next_is_served(log: AuditLog) -> None:
+def test_failing_sink_is_counted_and_the_next_is_served(path: Path) -> None:
     served = RecordingSink()
-    sink = gated(log, CallbackSink(fail), served)
+    sink = gated(path, CallbackSink(fail), served)
     sink.handle(make_event())
     sink.close()
     assert (sink.counters()[Count.UNDELIVERED], len(served)) == (1, 1)
@@ -208,7 +210,7 @@ def test_old_entries_are_deleted_once_a_day(path: Path) -> None:
     with closing(AuditLog(path)) as log:
         for days in range(10):
             log.append(make_event(utc=NOON - (9 - days) * DAY))
-    sink = IdleCountingGate(AuditLog(path), [], days=5, now=lambda: now[0], clock=lambda: now[0].timestamp())
+    sink = IdleCountingGate(AuditSettings(path=path, days=5), [], now=lambda: now[0], clock=lambda: now[0].timestamp())
     for step in range(6):
         now[0] = NOON + step // 2 * DAY  # two a day, for three days
         sink.handle(make_event(utc=now[0]))
@@ -226,7 +228,7 @@ def test_old_entries_are_deleted_once_a_day(path: Path) -> None:
 @pytest.mark.parametrize("jump", [400 * DAY, -10_000 * DAY])
 def test_clock_jump_deletes_nothing_for_a_day(path: Path, jump: timedelta) -> None:
     now, running = [NOON], [0.0]
-    sink = IdleCountingGate(AuditLog(path), [], days=5, now=lambda: now[0], clock=lambda: running[0])
+    sink = IdleCountingGate(AuditSettings(path=path, days=5), [], now=lambda: now[0], clock=lambda: running[0])
 
     def after(seconds: float) -> int:
         """Write an entry so much later, and return the number of entries."""
@@ -256,7 +258,7 @@ def test_device_that_starts_in_1970_deletes_nothing_at_once(path: Path) -> None:
     with closing(AuditLog(path)) as log:
         log.append(make_event(utc=NOON))
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    sink = IdleCountingGate(AuditLog(path), [], days=5, now=lambda: epoch, clock=lambda: 0.0)
+    sink = IdleCountingGate(AuditSettings(path=path, days=5), [], now=lambda: epoch, clock=lambda: 0.0)
     sink.handle(make_event(utc=epoch))
     wait_until_idle(sink)
     sink.close()
@@ -273,7 +275,7 @@ def view(captured: float) -> View:
 
 
 def test_no_picture_is_stored_by_default(path: Path) -> None:
-    sink = open_gate(AuditSettings(path=path, days=0), [])
+    sink = AuditGate(AuditSettings(path=path, days=0), [])
     sink.handle(make_event())
     sink.show(view(10.3))
     sink.close()
@@ -283,7 +285,7 @@ def test_no_picture_is_stored_by_default(path: Path) -> None:
 
 def test_picture_of_the_decision_is_stored_and_needs_the_private_key(path: Path, key: Path, tmp_path: Path) -> None:
     public = key.with_name("key.pem.pub")
-    sink = open_gate(AuditSettings(path=path, days=0, picture_key=public), [])
+    sink = AuditGate(AuditSettings(path=path, days=0, picture_key=public), [])
     decided, left = make_event(), make_event(outcome="denied", captured=9.0)
     for event in (decided, left, notice("camera", outcome="lost", now=10.3, utc=NOON)):
         sink.handle(event)
