@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -41,7 +42,7 @@ def doctor(
         threads=chosen.kit.threads,
     )
     if as_json:
-        console.print_json(report.facts(found))
+        console.print_json({"state": report.worst(found), "checks": [asdict(check) for check in found]})
     else:
         typer.echo(report.table(found))
     if report.worst(found) == "fail":
@@ -62,6 +63,6 @@ def bench(
     with open_camera(camera) as source, console.progress("frames") as line:
         measured = benches.measure(recognizer, source, frames=frames, report=line.count)
     if as_json:
-        console.print_json(measured.facts())
+        console.print_json(asdict(measured))
     else:
         typer.echo(benches.table(measured))

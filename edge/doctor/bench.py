@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,7 @@ from edge.vision.recognize import Recognizer
 
 WARM_UP = 5
 WAIT_SECONDS = 5.0
-READ = "read"
-STAGES = (READ, *stages.STAGES)
-"""What is timed: to read a frame of a recording, and the stages of the terminal."""
+STAGES = ("read", *stages.STAGES)
 GOALS = {"recognition_share": 0.05, "whole_to_detector": 1.3}
 """Upper limits."""
 
@@ -56,7 +54,7 @@ class Report:
     recognised: int
     """Frames with a face that is good enough for recognition."""
     stages_ms: dict[str, Times]
-    """Milliseconds by stage, for the stages that ran."""
+    """Milliseconds by stage, for the stages that ran; `read` is the time to read a frame of a recording."""
     frames_per_second: float
     """Frames that the device could process if it did nothing else."""
     recognition_share: Times | None
@@ -65,24 +63,6 @@ class Report:
     """Time of all stages after the detector, as a share of the whole frame."""
     whole_to_detector: Times | None
     """p50: median of whole time over detector time; p95: ratio of the two 95th percentiles."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return asdict(self)
-
-
-class _Stopwatch:
-    """Records the seconds of each stage, frame by frame."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
-        self.frames: list[dict[str, float]] = []
-
-    @contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        started = self.clock()
-        yield
-        self.frames[-1][stage] = self.clock() - started
 
 
 def measure(
@@ -103,28 +83,35 @@ def measure(
     for _ in range(WARM_UP):
         recognizer.recognize(frame.image)
     height, width = frame.image.shape[:2]
-    stopwatch = _Stopwatch(clock)
+    timed: list[dict[str, float]] = []  # of each frame, the seconds of its stages
+    reads: list[float] = []
+
+    @contextmanager
+    def stopwatch(stage: str) -> Iterator[None]:
+        started = clock()
+        yield
+        timed[-1][stage] = clock() - started
+
     recognizer.stage = stopwatch
     terminal = Terminal(recognizer, camera, stage=stopwatch)
-    reads: list[float] = []
-    while frame is not None and len(stopwatch.frames) < frames:
-        stopwatch.frames.append({})
+    while frame is not None and len(timed) < frames:
+        timed.append({})
         terminal.look(frame)
-        report(len(stopwatch.frames), frames)
+        report(len(timed), frames)
         started = clock()
         frame = _next_frame(camera)
         if not camera.live and frame is not None:
             reads.append(clock() - started)
-    seconds = {stage: [timed[stage] for timed in stopwatch.frames if stage in timed] for stage in stages.STAGES}
-    stages_ms = {stage: Times.of(values, 1000) for stage, values in ({READ: reads} | seconds).items() if values}
-    recognised = [timed for timed in stopwatch.frames if stages.RECOGNISE in timed]
-    detect, align, recognise, decide, whole = (np.array([timed[stage] for timed in recognised]) for stage in stages.STAGES)
+    seconds = {"read": reads} | {stage: [one[stage] for one in timed if stage in one] for stage in stages.STAGES}
+    stages_ms = {stage: Times.of(values, 1000) for stage, values in seconds.items() if values}
+    recognised = [one for one in timed if stages.RECOGNISE in one]
+    detect, align, recognise, decide, whole = (np.array([one[stage] for one in recognised]) for stage in stages.STAGES)
     return Report(
         camera=camera.name,
         width=width,
         height=height,
         people=len(recognizer.kit.manifest.labels),
-        frames=len(stopwatch.frames),
+        frames=len(timed),
         with_face=len(seconds[stages.ALIGN]),
         recognised=len(recognised),
         stages_ms=stages_ms,

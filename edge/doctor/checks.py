@@ -18,8 +18,8 @@ from typing import Any
 from edge.doctor import device as hardware
 from edge.doctor import software
 from edge.doctor.device import Device
-from edge.doctor.report import Check
-from edge.doctor.software import describe_exit, run_python
+from edge.doctor.report import Check, State
+from edge.doctor.software import describe_failure, run_python
 from edge.errors import EdgeError
 
 CHECK_SECONDS, CAMERA_SECONDS = 90.0, 2.0
@@ -80,26 +80,30 @@ def _timeout(name: str, seconds: float) -> Check:
 
 # The kit.
 
+SIGNATURES: dict[str, tuple[State, str, str]] = {
+    "valid": ("ok", "valid", ""),
+    "unchecked": ("warn", "present, not checked", "Pass --public-key, here and to `edge recognize`."),
+    "none": (
+        "warn",
+        "none: anyone who can change the file decides who may pass",
+        "Build the kit with --sign, and pass --public-key to `edge recognize`.",
+    ),
+}
 TRY_KIT = """
 import json, sys, time
 import numpy as np
 from edge.vision.recognize import Recognizer
-from edge.errors import EdgeError
-try:
-    recognizer = Recognizer.load(sys.argv[1], threads=int(sys.argv[2]))
-    blank = np.zeros((480, 640, 3), np.uint8)
-    noise = np.random.default_rng(0).integers(0, 256, blank.shape, np.uint8)
-    named = [face.label for frame in (blank, noise) for face in recognizer.recognize(frame) if face.label]
-    began = time.perf_counter()
-    for _ in range(5):
-        recognizer.recognize(noise)
-    milliseconds = (time.perf_counter() - began) / 5 * 1000
-    height, width = recognizer.kit.manifest.size
-    crops = np.random.default_rng(1).integers(0, 256, (20, height, width), np.uint8)
-    named += [face.label for face in recognizer.recognize_crops(crops) if face.label]
-    print(json.dumps({"named": len(named), "ms": milliseconds}))
-except EdgeError as error:
-    print(json.dumps({"error": error.message, "hint": error.hint}))
+recognizer = Recognizer.load(sys.argv[1], threads=int(sys.argv[2]))
+blank = np.zeros((480, 640, 3), np.uint8)
+noise = np.random.default_rng(0).integers(0, 256, blank.shape, np.uint8)
+named = [face.label for frame in (blank, noise) for face in recognizer.recognize(frame) if face.label]
+began = time.perf_counter()
+for _ in range(5):
+    recognizer.recognize(noise)
+milliseconds = (time.perf_counter() - began) / 5 * 1000
+crops = np.random.default_rng(1).integers(0, 256, (20, *recognizer.kit.manifest.size), np.uint8)
+named += [face.label for face in recognizer.recognize_crops(crops) if face.label]
+print(json.dumps({"named": len(named), "ms": milliseconds}))
 """
 
 
@@ -112,36 +116,23 @@ def check_kit(path: Path, public_key: bytes | None = None, threads: int = 1) -> 
     series = f" of series {manifest.series}" if manifest.series else ""
     size = f"{len(manifest.labels)} people, {kit.length / 1e6:.1f} MB, {manifest.precision}"
     yield Check("kit", "ok", f"{path}: version {manifest.kit_version}{series}, {size}, {kit.id}")
-    if kit.signature == "valid":
-        yield Check("signature", "ok", "valid")
-    elif kit.signature == "unchecked":
-        yield Check("signature", "warn", "present, not checked", "Pass --public-key, here and to `edge recognize`.")
-    else:
-        advice = "Build the kit with --sign, and pass --public-key to `edge recognize`."
-        yield Check("signature", "warn", "none: anyone who can change the file decides who may pass", advice)
-    mode = path.stat().st_mode
-    if mode & 0o027:  # other users need no access, the group may read
-        yield Check("permissions", "warn", f"{mode & 0o777:o}: not private", f"Run `chmod 600 {path}`: it describes faces.")
-    else:
-        yield Check("permissions", "ok", f"{mode & 0o777:o}")
+    yield Check("signature", *SIGNATURES[kit.signature])
+    mode = path.stat().st_mode & 0o777
+    is_open = mode & 0o027 != 0  # other users need no access, the group may read
+    found = f"{mode:o}{': not private' if is_open else ''}"
+    yield Check.judge("permissions", found, (is_open, "warn", f"Run `chmod 600 {path}`: it describes faces."))
     thresholds = manifest.thresholds
-    if thresholds.provisional:
-        advice = "Test the door with people who are not in the kit before you use it."
-        yield Check("thresholds", "warn", thresholds.sentence, advice)
-    else:
-        yield Check("thresholds", "ok", thresholds.sentence)
+    advice = "Test the door with people who are not in the kit before you use it."
+    yield Check.judge("thresholds", thresholds.sentence, (thresholds.provisional, "warn", advice))
     yield try_kit(path, threads)
 
 
 def try_kit(path: Path, threads: int = 1) -> Check:
     """Run the kit in a child process on images without faces: it must not recognise a person in them."""
-    done = run_python(TRY_KIT, path.absolute(), str(threads), seconds=software.CHILD_SECONDS)
+    done = run_python(TRY_KIT, path.absolute(), str(threads))
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        return Check("recognition", "fail", last if done.returncode > 0 else describe_exit(done.returncode))
+        return Check("recognition", "fail", describe_failure(done))
     result: dict[str, Any] = json.loads(done.stdout)
-    if "error" in result:
-        return Check("recognition", "fail", result["error"], result["hint"])
     if result["named"]:
         found = f"{result['named']} false matches on blank or noise images"
         return Check("recognition", "fail", found, "Do not use this kit: build it again.")

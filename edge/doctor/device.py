@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from edge.doctor.report import Check, State
+from edge.doctor.report import Check
 
 COMMAND_SECONDS = 5.0
 HOT, TOO_HOT = 70.0, 80.0  # degrees Celsius; a Raspberry Pi slows down from 80 on
@@ -27,6 +27,8 @@ THROTTLED = ("under-voltage", "CPU frequency capped", "throttled", "soft tempera
 THROTTLED_FILE = "sys/devices/platform/soc/soc:firmware/get_throttled"
 POWER = "Use the power supply made for this Raspberry Pi, and a short cable."
 COOLING = "Add a heat sink or a fan."
+SET_CLOCK = "Run `sudo timedatectl set-ntp true`"
+NOT_REPORTED = "not reported by this device"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,97 +72,82 @@ def check_cpu(device: Device) -> Iterator[Check]:
     flags = set((_line(about, "flags") or _line(about, "Features") or "").split())
     features = " ".join(feature for feature in CPU_FEATURES if feature in flags)
     found = ", ".join(filter(None, [named, device.machine, f"{_cores(device)} cores", features]))
-    if device.machine not in ("aarch64", "arm64", "x86_64", "AMD64"):
-        advice = "Install a 64-bit system: onnxruntime and OpenCV do not support 32-bit systems."
-        yield Check("cpu", "fail", found, advice)
-        return
-    yield Check("cpu", "ok", found)
+    is_32_bit = device.machine not in ("aarch64", "arm64", "x86_64", "AMD64")
+    advice = "Install a 64-bit system: onnxruntime and OpenCV do not support 32-bit systems."
+    yield Check.judge("cpu", found, (is_32_bit, "fail", advice))
     folder = "sys/devices/system/cpu/cpu0/cpufreq"
     governor, driver = device.read(f"{folder}/scaling_governor"), device.read(f"{folder}/scaling_driver")
-    if governor == "powersave" and driver not in DYNAMIC_DRIVERS:
+    if governor:
+        is_slow = governor == "powersave" and driver not in DYNAMIC_DRIVERS
         advice = f"Run `echo ondemand | sudo tee /{folder.replace('cpu0', 'cpu*')}/scaling_governor`."
-        yield Check("governor", "warn", "powersave: always the lowest frequency", advice)
-    elif governor:
-        yield Check("governor", "ok", governor)
+        found = "powersave: always the lowest frequency" if is_slow else governor
+        yield Check.judge("governor", found, (is_slow, "warn", advice))
 
 
 def check_threads(device: Device, threads: int) -> Iterator[Check]:
     """Compare the number of threads with the cores and the load."""
     cores = _cores(device)
     load = float((device.read("proc/loadavg") or "0").split()[0])
-    found = f"{threads} of {cores} cores, load {load:.1f}"
-    if threads > cores:
-        yield Check("threads", "warn", found, f"Use --threads {min(2, cores)}.")
-    elif load > cores:
-        yield Check("threads", "warn", found, "Look for other busy programs with `top`.")
-    else:
-        yield Check("threads", "ok", found)
+    yield Check.judge(
+        "threads",
+        f"{threads} of {cores} cores, load {load:.1f}",
+        (threads > cores, "warn", f"Use --threads {min(2, cores)}."),
+        (load > cores, "warn", "Look for other busy programs with `top`."),
+    )
 
 
 def check_temperature(device: Device) -> Iterator[Check]:
     """Check the hottest sensor."""
     zones = [text for zone in device.root.glob("sys/class/thermal/thermal_zone*/temp") if (text := device.read(str(zone)))]
     degrees = [int(text) / 1000 for text in zones if re.fullmatch(r"-?\d+", text)]
-    if not degrees:
-        yield Check("temperature", "ok", "not reported by this device")
-        return
-    hottest = max(degrees)
-    state: State = "fail" if hottest > TOO_HOT else "warn" if hottest > HOT else "ok"
-    yield Check("temperature", state, f"{hottest:.0f} °C", "" if state == "ok" else COOLING)
+    hottest = max(degrees, default=0.0)
+    found = f"{hottest:.0f} °C" if degrees else NOT_REPORTED
+    yield Check.judge("temperature", found, (hottest > TOO_HOT, "fail", COOLING), (hottest > HOT, "warn", COOLING))
 
 
 def check_throttling(device: Device) -> Iterator[Check]:
     """Check power and throttling. Under-voltage fails: it damages SD cards and disconnects cameras."""
     said = device.run("vcgencmd", "get_throttled") or device.read(THROTTLED_FILE)
     bits = re.fullmatch(r"(?:throttled=)?(?:0x)?([0-9a-fA-F]+)", said or "")
-    if bits is None:
-        yield Check("power", "ok", "not reported by this device")
-        return
-    value = int(bits[1], 16)
+    value = int(bits[1], 16) if bits else 0
     now = [name for i, name in enumerate(THROTTLED) if value >> i & 1]
     before = [name for i, name in enumerate(THROTTLED) if value >> (i + 16) & 1 and name not in now]
     messages = [f"now: {', '.join(now)}"] * bool(now) + [f"since the start: {', '.join(before)}"] * bool(before)
-    state: State = "fail" if THROTTLED[0] in now else "warn" if messages else "ok"
-    advice = [POWER] * (THROTTLED[0] in now + before) + [COOLING] * bool({*now, *before} & set(THROTTLED[2:]))
-    yield Check("power", state, "; ".join(messages) or "never throttled", " ".join(advice))
+    advice = " ".join([POWER] * (THROTTLED[0] in now + before) + [COOLING] * bool({*now, *before} & set(THROTTLED[2:])))
+    found = "; ".join(messages) or ("never throttled" if bits else NOT_REPORTED)
+    yield Check.judge("power", found, (THROTTLED[0] in now, "fail", advice), (bool(messages), "warn", advice))
 
 
 def check_memory(device: Device) -> Iterator[Check]:
     """Check the free memory."""
-    free = re.search(r"^MemAvailable:\s+(\d+) kB", device.read("proc/meminfo") or "", re.MULTILINE)
-    if free is None:
-        yield Check("memory", "ok", "not reported by this device")
-        return
-    megabytes = int(free[1]) // 1024
-    state: State = "fail" if megabytes < MEMORY_MB else "warn" if megabytes < MEMORY_TIGHT_MB else "ok"
-    advice = "" if state == "ok" else f"The terminal needs about {MEMORY_MB} MB: stop other programs."
-    yield Check("memory", state, f"{megabytes} MB free", advice)
+    sizes = re.findall(r"^MemAvailable:\s+(\d+) kB", device.read("proc/meminfo") or "", re.MULTILINE)
+    megabytes = int(sizes[0]) // 1024 if sizes else MEMORY_TIGHT_MB
+    advice = f"The terminal needs about {MEMORY_MB} MB: stop other programs."
+    is_low, is_tight = megabytes < MEMORY_MB, megabytes < MEMORY_TIGHT_MB
+    found = f"{megabytes} MB free" if sizes else NOT_REPORTED
+    yield Check.judge("memory", found, (is_low, "fail", advice), (is_tight, "warn", advice))
 
 
 def check_disk(free_bytes: int) -> Iterator[Check]:
     """Check the free disk space."""
     megabytes = free_bytes >> 20
-    is_low = megabytes < DISK_MB
-    advice = "Delete old logs, recordings or packages." if is_low else ""
-    yield Check("disk", "warn" if is_low else "ok", f"{megabytes} MB free", advice)
+    advice = "Delete old logs, recordings or packages."
+    yield Check.judge("disk", f"{megabytes} MB free", (megabytes < DISK_MB, "warn", advice))
 
 
 def check_clock(device: Device) -> Iterator[Check]:
     """Check the clock: door lists and events use the time."""
-    shown = f"{device.now:%Y-%m-%d %H:%M} UTC"
     synchronised = (device.root / "run/systemd/timesync/synchronized").exists()
     said = "yes" if synchronised else device.run("timedatectl", "show", "--property=NTPSynchronized", "--value")
-    if device.now < RELEASED:
-        advice = "Run `sudo timedatectl set-ntp true` and connect the device to a network, or add a battery-backed clock."
-        yield Check("clock", "fail", f"{shown}, which is in the past", advice)
-    elif said == "yes":
-        yield Check("clock", "ok", f"{shown}, synchronised")
-    elif said == "no":
-        advice = "Run `sudo timedatectl set-ntp true`: door lists use the time."
-        yield Check("clock", "warn", f"{shown}, not synchronised", advice)
-    else:
-        advice = "Compare it with another clock: door lists use the time."
-        yield Check("clock", "warn", f"{shown}, unknown whether synchronised", advice)
+    is_past = device.now < RELEASED
+    state = {"yes": "synchronised", "no": "not synchronised"}.get(said or "", "unknown whether synchronised")
+    yield Check.judge(
+        "clock",
+        f"{device.now:%Y-%m-%d %H:%M} UTC, {'which is in the past' if is_past else state}",
+        (is_past, "fail", f"{SET_CLOCK} and connect the device to a network, or add a battery-backed clock."),
+        (said == "no", "warn", f"{SET_CLOCK}: door lists use the time."),
+        (said != "yes", "warn", "Compare it with another clock: door lists use the time."),
+    )
 
 
 def _cores(device: Device) -> int:

@@ -1,11 +1,12 @@
-"""Results of the device checks, and how they are reported."""
+"""Results of the device checks, and their table."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-State = Literal["ok", "warn", "fail"]
+State = Literal["fail", "warn", "ok"]
+STATES: tuple[State, ...] = ("fail", "warn", "ok")
 
 
 @dataclass(frozen=True)
@@ -19,16 +20,15 @@ class Check:
     advice: str = ""
     """What to do, if anything."""
 
-
-def facts(checks: list[Check]) -> dict[str, Any]:
-    """Return all results for JSON."""
-    return {"state": worst(checks), "checks": [vars(check) for check in checks]}
+    @classmethod
+    def judge(cls, name: str, found: str, *problems: tuple[bool, State, str]) -> Check:
+        """Return a result with state and advice of the first problem that holds, or ok."""
+        return next((cls(name, state, found, advice) for holds, state, advice in problems if holds), cls(name, "ok", found))
 
 
 def worst(checks: list[Check]) -> State:
     """Return fail if a check failed, else warn if a check warns, else ok."""
-    states: tuple[State, ...] = ("fail", "warn", "ok")
-    return next(state for state in states if state == "ok" or any(check.state == state for check in checks))
+    return min((check.state for check in checks), key=STATES.index, default="ok")
 
 
 def table(checks: list[Check]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -23,29 +22,12 @@ if TYPE_CHECKING:
 PACKAGE = "lclrr-edge"
 CHILD_SECONDS = 60.0
 OPENCV = ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python")
-# Prints one line per package, so that the parent knows which package crashed the process.
-PROBE = """
-import json, re, sys
-def say(name, version, **more):
-    print(json.dumps({"name": name, "version": version, **more}), flush=True)
-def numpy():
-    import numpy
-    say("numpy", numpy.__version__)
-def opencv():
-    import cv2
-    about = cv2.getBuildInformation()
-    parts = {key: re.search(pattern + r":\\s+(\\S+)", about) for key, pattern in
-             {"FFMPEG": "FFMPEG", "V4L2": "v4l/v4l2", "window": "GUI"}.items()}
-    say("opencv", cv2.__version__, **{key: found[1] if found else "" for key, found in parts.items()})
-def onnxruntime():
-    from edge.vision.onnx_session import import_onnxruntime
-    say("onnxruntime", import_onnxruntime().__version__)
-for package in (numpy, opencv, onnxruntime):
-    try:
-        package()
-    except Exception as error:
-        say(package.__name__, "", error=f"{type(error).__name__}: {error}")
-"""
+# Of each package: its distribution, and code that loads it and prints its version. OpenCV prints more.
+PROBES = {
+    "numpy": ("numpy", "import numpy; print(numpy.__version__)"),
+    "opencv": (OPENCV[0], "import cv2; print(cv2.__version__, cv2.getBuildInformation())"),
+    "onnxruntime": ("onnxruntime", "from edge.vision import onnx_session as o; print(o.import_onnxruntime().__version__)"),
+}
 
 
 def check_python() -> Iterator[Check]:
@@ -55,22 +37,16 @@ def check_python() -> Iterator[Check]:
     version = platform.python_version()
     supported = SpecifierSet(importlib.metadata.metadata(PACKAGE)["Requires-Python"])
     bits = 64 if sys.maxsize > 2**32 else 32
-    if bits == 32 or not supports(supported, version):
-        yield Check("python", "fail", f"{version}, {bits} bits", f"Use a 64-bit system with Python {supported}.")
-    else:
-        yield Check("python", "ok", f"{version}, {bits} bits")
+    is_wrong = bits == 32 or not supports(supported, version)
+    advice = f"Use a 64-bit system with Python {supported}."
+    yield Check.judge("python", f"{version}, {bits} bits", (is_wrong, "fail", advice))
 
 
 def check_packages() -> Iterator[Check]:
     """Check that the packages load, and that their versions are supported."""
-    done = run_python(PROBE, seconds=CHILD_SECONDS)
-    loaded = {line["name"]: line for line in map(json.loads, done.stdout.splitlines())}
     required = requirements()
-    for name, distribution in (("numpy", "numpy"), ("opencv", OPENCV[0]), ("onnxruntime", "onnxruntime")):
-        if name not in loaded:
-            yield Check(name, "fail", describe_exit(done.returncode), _install(required[distribution]))
-            return
-        yield check_package(loaded[name], required[distribution])
+    for name, (distribution, code) in PROBES.items():
+        yield check_package(name, required[distribution], run_python(code))
     installed = {found.name for found in importlib.metadata.distributions()}
     clash = [name for name in OPENCV if name in installed]
     if len(clash) > 1:
@@ -78,23 +54,22 @@ def check_packages() -> Iterator[Check]:
         yield Check("opencv", "fail", f"installed twice: {', '.join(clash)}", advice)
 
 
-def check_package(loaded: dict[str, str], required: Requirement) -> Check:
-    """Check what the probe printed about one package."""
-    name, version, advice = loaded["name"], loaded["version"], _install(required)
-    if "error" in loaded:
-        return Check(name, "fail", loaded["error"], advice)
-    if not supports(required.specifier, version):
-        return Check(name, "fail", version, advice)
+def check_package(name: str, required: Requirement, probe: subprocess.CompletedProcess[str]) -> Check:
+    """Check what the probe of one package printed."""
+    advice = f"Run `pip install '{required}'`."
+    version, _, about = probe.stdout.strip().partition(" ")
+    if probe.returncode != 0 or not supports(required.specifier, version):
+        return Check(name, "fail", describe_failure(probe) if probe.returncode else version, advice)
     if name != "opencv":
         return Check(name, "ok", f"{version}{', telemetry off' if name == 'onnxruntime' else ''}")
-    missing = [part for part in ("FFMPEG", "V4L2") if loaded[part] != "YES"]
+    parts = {"FFMPEG": "videos", "V4L2": "USB cameras"}
+    missing = [part for part in parts if not re.search(rf"{part}:\s+YES", about, re.IGNORECASE)]
+    window = re.search(r"GUI:\s+(?!NONE)(\S+)", about)
     if missing:
-        effect = "videos" if "FFMPEG" in missing else "USB cameras"
-        return Check(name, "warn", f"{version}, built without {' and '.join(missing)}: no {effect}", advice)
-    if loaded["window"] not in ("NONE", ""):
-        found = f"{version}, with a window system ({loaded['window']})"
-        return Check(name, "warn", found, f"{OPENCV[0]} is smaller and needs no desktop.")
-    return Check(name, "ok", f"{version}, with FFMPEG and V4L2")
+        found = f"{version}, built without {' and '.join(missing)}: no {parts[missing[0]]}"
+        return Check(name, "warn", found, advice)
+    found = f"{version}, with {f'a window system ({window[1]})' if window else 'FFMPEG and V4L2'}"
+    return Check.judge(name, found, (window is not None, "warn", f"{OPENCV[0]} is smaller and needs no desktop."))
 
 
 def requirements() -> dict[str, Requirement]:
@@ -111,12 +86,8 @@ def supports(specifier: SpecifierSet, version: str) -> bool:
     return number is not None and specifier.contains(number[0])
 
 
-def _install(required: Requirement) -> str:
-    return f"Run `pip install '{required}'`."
-
-
-def run_python(script: str, *arguments: str | Path, seconds: float) -> subprocess.CompletedProcess[str]:
-    """Run a script with sys.argv[1:] = arguments. Raises subprocess.TimeoutExpired after so many seconds."""
+def run_python(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a script with sys.argv[1:] = arguments. Raises subprocess.TimeoutExpired after CHILD_SECONDS."""
     project = Path(__file__).resolve().parents[2]
     path = os.pathsep.join(filter(None, [str(project), os.environ.get("PYTHONPATH", "")]))
     return subprocess.run(
@@ -125,12 +96,13 @@ def run_python(script: str, *arguments: str | Path, seconds: float) -> subproces
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=seconds,
+        timeout=CHILD_SECONDS,
     )
 
 
-def describe_exit(code: int) -> str:
-    """Return the reason why a process that loads a package ended."""
-    if code == -signal.SIGILL:
+def describe_failure(done: subprocess.CompletedProcess[str]) -> str:
+    """Return why a process failed: the last line of its traceback, or how it was ended."""
+    if done.returncode == -signal.SIGILL:
         return "illegal instruction: this build does not support this CPU"
-    return f"cannot be loaded: the process ended with code {code}"
+    last = (done.stderr.strip().splitlines() or [""])[-1].removeprefix("edge.errors.")
+    return last if done.returncode > 0 and last else f"the process ended with code {done.returncode}"

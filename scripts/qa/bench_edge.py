@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def measure(data: Path, say: Callable[[str], None]) -> dict[str, Any]:
                 with open_camera(str(video)) as camera:
                     report = bench.measure(Recognizer.load(kit), camera, frames=FRAMES, clock=clock)
                 result[f"{preset}, {name}"] = {
-                    **report.facts(),
+                    **asdict(report),
                     "start": measure_start(kit),
                     "camera": video.name,
                     "goals": bench.GOALS | START_GOALS,
