@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from edge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from edge.camera.base import Camera, Frame
@@ -37,29 +38,19 @@ __all__ = [
     "Worker",
     "open_camera",
 ]
-_MODULES = {
-    "Camera": "camera.base",
-    "DoorList": "decision.doorlist",
-    "EdgeError": "errors",
-    "Event": "events.event",
-    "Frame": "camera.base",
-    "Mark": "events.view",
-    "OutputClosed": "events.sink",
-    "Recognition": "vision.recognize",
-    "Recognizer": "vision.recognize",
-    "Sink": "events.sink",
-    "SinkHealth": "events.sink",
-    "Terminal": "terminal.loop",
-    "View": "events.view",
-    "Viewer": "events.view",
-    "VisitRules": "decision.visit",
-    "Worker": "events.worker",
-    "open_camera": "camera.open",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load public names on first use, so that `import edge` does not load OpenCV."""
-    if name not in _MODULES:
-        raise AttributeError(f"module 'edge' has no attribute {name!r}")
-    return getattr(import_module(f"edge.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "edge.camera.base": ("Camera", "Frame"),
+        "edge.camera.open": ("open_camera",),
+        "edge.decision.doorlist": ("DoorList",),
+        "edge.decision.visit": ("VisitRules",),
+        "edge.errors": ("EdgeError",),
+        "edge.events.event": ("Event",),
+        "edge.events.sink": ("OutputClosed", "Sink", "SinkHealth"),
+        "edge.events.view": ("Mark", "View", "Viewer"),
+        "edge.events.worker": ("Worker",),
+        "edge.terminal.loop": ("Terminal",),
+        "edge.vision.recognize": ("Recognition", "Recognizer"),
+    },
+)

@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 
 from edge.errors import SettingsError, SinkError
+from edge.files import read_bytes
 
 MAX_BYTES = 1 << 16
 
@@ -14,15 +15,13 @@ MAX_BYTES = 1 << 16
 def read_secret(name: str, file: str | Path | None, variable: str | None) -> str | None:
     """Return the first line of the file, or the value of the environment variable; None if neither is named."""
     if file is not None:
+        line = read_bytes(file, MAX_BYTES, SettingsError).partition(b"\n")[0].strip(b"\r")
         try:
-            with open(file, "rb") as stream:
-                text = stream.read(MAX_BYTES).decode()
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise SettingsError(f"The file of the {name}, {file}, cannot be read ({why}).") from None
-        secret = text.partition("\n")[0].strip("\r")
+            secret = line.decode()
+        except UnicodeError:
+            secret = ""
         if not secret:
-            raise SettingsError(f"The first line of the file of the {name}, {file}, is empty.")
+            raise SettingsError(f"The first line of {file}, for the {name}, is empty or not UTF-8 text.")
         return secret
     if variable is not None and not os.environ.get(variable):
         raise SettingsError(f"The environment variable {variable}, for the {name}, is not set.")

@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from edge.errors import UsageError
+from edge.errors import EdgeError, UsageError
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return the content of a file that the user named."""
+def read_bytes(path: str | Path, limit: int = -1, failure: type[EdgeError] = UsageError) -> bytes:
+    """Return the content of a file that the user named, or its first `limit` bytes."""
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}).", "Check the path.") from None
+        with open(path, "rb") as file:
+            return file.read(limit)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "not a file name"
+        raise failure(f"{path} cannot be read ({why}). Check the path.") from None
 
 
 def write_atomically(path: str | Path, data: bytes, *, mode: int = 0o600) -> None:

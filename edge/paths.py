@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from edge.errors import KitError
@@ -26,14 +25,15 @@ HOME_FOLDERS = (Path("/home"), Path("/root"))
 KIT_VARIABLE, SETTINGS_VARIABLE, AUDIT_VARIABLE = "EDGE_KIT", "EDGE_SETTINGS", "EDGE_AUDIT"
 
 
-def kit_from_environment() -> Path | None:
-    """Return the kit that EDGE_KIT names, or None."""
-    return _from_environment(KIT_VARIABLE)
+def from_environment(variable: str) -> Path | None:
+    """Return the path that an environment variable holds, or None."""
+    value = os.environ.get(variable)
+    return Path(value) if value else None
 
 
 def find_kit(given: Path | None, from_settings: Path | None = None) -> Path:
     """Return the kit of the command line, of EDGE_KIT or of the settings; else the first that exists in KIT_SEARCH."""
-    if named := given or kit_from_environment() or from_settings:
+    if named := given or from_environment(KIT_VARIABLE) or from_settings:
         return named
     for path in KIT_SEARCH:
         if path.exists():
@@ -43,15 +43,10 @@ def find_kit(given: Path | None, from_settings: Path | None = None) -> Path:
 
 def find_settings(given: Path | None = None) -> Path | None:
     """Return the settings file of the command line or of EDGE_SETTINGS; else the usual one if it exists, or None."""
-    return given or _from_environment(SETTINGS_VARIABLE) or (SETTINGS if SETTINGS.exists() else None)
+    return given or from_environment(SETTINGS_VARIABLE) or (SETTINGS if SETTINGS.exists() else None)
 
 
-def find_kit_store(from_settings: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
+def find_kit_store(from_settings: Path | None) -> Path | None:
     """Return the kit store that the settings name, or the one of the systemd service that runs this process, or None."""
-    state = environment.get("STATE_DIRECTORY", "").partition(":")[0]
+    state = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     return from_settings or (Path(state) / KIT_STORE.name if state else None)
-
-
-def _from_environment(variable: str) -> Path | None:
-    value = os.environ.get(variable)
-    return Path(value) if value else None

@@ -7,13 +7,12 @@ environment variable (`..._env`) instead.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from edge import settings_file
 from edge.audit.crypto import Seal
 from edge.audit.gate import AuditSettings
 from edge.camera.base import STALL_SECONDS
@@ -164,11 +163,10 @@ class Settings:
         sends = any(part is not None for part in (self.events.on_grant, self.mqtt, self.webhook))
         return remote_camera or public_preview or sends
 
-    def paths(self) -> Iterator[Path]:
-        """Yield all files and folders that the settings name."""
-        for part in fields(self):
-            table = getattr(self, part.name)
-            yield from (value for value in ([] if table is None else vars(table).values()) if isinstance(value, Path))
+    def paths(self) -> list[Path]:
+        """Return all files and folders that the settings name."""
+        tables = [vars(table) for table in vars(self).values() if table is not None]
+        return [value for table in tables for value in table.values() if isinstance(value, Path)]
 
     def override(self, **tables: Mapping[str, Any]) -> Settings:
         """Return settings with other values. None keeps a value: settings.override(visits={"needed": 4, "window": None}).
@@ -188,13 +186,7 @@ def load(path: str | Path | None) -> Settings:
     """Return the settings of a file; without a file, the defaults."""
     if path is None:
         return Settings()
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "not a file name"
-        raise SettingsError(f"The settings file {path} cannot be read: {why}.") from None
-    return parse(data, str(path), Path(path).absolute().parent)
+    return parse(read_bytes(path, MAX_BYTES + 1, SettingsError), str(path), Path(path).absolute().parent)
 
 
 def parse(data: bytes, source: str = "settings", folder: Path = Path()) -> Settings:
@@ -215,13 +207,7 @@ def parse(data: bytes, source: str = "settings", folder: Path = Path()) -> Setti
 
 def read_door_list(path: str | Path) -> DoorList:
     """Read a door list from a file."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(doorlist.MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        problem = getattr(error, "strerror", None) or "not a file name"
-        raise DoorListError(f"The door list {path} cannot be read: {problem}.", "Check the path.") from None
-    return DoorList.parse(data, str(path))
+    return DoorList.parse(read_bytes(path, doorlist.MAX_BYTES + 1, DoorListError), str(path))
 
 
 def problems(path: Path | None) -> list[str]:
@@ -248,13 +234,3 @@ def problems(path: Path | None) -> list[str]:
         except EdgeError as error:
             found.append(f"{path}: {error.message}")
     return found
-
-
-def template() -> str:
-    """Return a settings file that changes nothing: each key with its meaning and default, as a comment."""
-    return "\n".join(settings_file.template(Settings()))
-
-
-def as_toml(settings: Settings) -> str:
-    """Return the settings as TOML. Passwords in addresses are hidden."""
-    return "\n".join(settings_file.toml_lines(settings))

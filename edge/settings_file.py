@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -28,10 +29,6 @@ _EXPECTED = {bool: "true or false", int: "a whole number", float: "a number", Pa
 def holds_password(text: str) -> bool:
     """Return whether the text seems to be an address with a password."""
     return _PASSWORD.search(text) is not None
-
-
-class _WrongType(Exception):  # noqa: N818 (caught in this module)
-    """Names the expected type."""
 
 
 class TableReader:
@@ -60,7 +57,7 @@ class TableReader:
             else:
                 try:
                     values[key] = self._value(known[key], value)
-                except _WrongType as expected:
+                except ValueError as expected:
                     self.problems.append(f"{where}{key} must be {expected}, not {_shown(value)}")
         required = [item.name for item in fields(kind) if _default(item) is MISSING]
         self.problems += [f"{where}{name} is missing" for name in required if name not in table]
@@ -83,15 +80,15 @@ class TableReader:
         return f"unknown key {shown}; " + (f"it belongs to [{homes[0]}]" if homes else f"known keys: {', '.join(known)}")
 
     def _value(self, hint: Any, value: Any) -> Any:
-        """Return the value in its field's type. A bool is not a number, and a number is not text."""
+        """Return the value in its field's type, or raise ValueError(expected type). A bool is not a number."""
         hint = _without_none(hint)
         if get_origin(hint) is Literal:
             if value in get_args(hint) and type(value) is type(get_args(hint)[0]):
                 return value
-            raise _WrongType(" or ".join(map(repr, get_args(hint))))
+            raise ValueError(" or ".join(map(repr, get_args(hint))))
         if get_origin(hint) is tuple:
             if not isinstance(value, list):
-                raise _WrongType("a list")
+                raise ValueError("a list")
             return tuple(self._value(get_args(hint)[0], part) for part in value)
         if hint is float and type(value) in (int, float) and abs(value) <= 1e300:
             return float(value)
@@ -99,7 +96,7 @@ class TableReader:
             return self.folder / value
         if hint in (bool, int, str) and type(value) is hint and not _is_huge(value):
             return value
-        raise _WrongType(_EXPECTED[hint])
+        raise ValueError(_EXPECTED[hint])
 
 
 def _instead(key: str, known: list[str]) -> str:
@@ -136,28 +133,30 @@ def _is_huge(value: Any) -> bool:
 # Writing.
 
 
-def template(settings: Any) -> Iterator[str]:
-    """Yield the lines of a file that changes nothing: each key with its meaning and default, as a comment."""
+def template(settings: Any) -> str:
+    """Return a file that changes nothing: each key with its meaning and default, as a comment."""
+    lines = []
     for name, table, kind in _tables(settings):
-        yield f"# {(inspect.getdoc(kind) or '').partition(chr(10))[0]}"
-        yield f"# [{name}]" if table is None else f"[{name}]"
+        lines.append(f"# {(inspect.getdoc(kind) or '').partition(chr(10))[0]}")
+        lines.append(f"# [{name}]" if table is None else f"[{name}]")
         docs, hints = field_docs(kind), get_type_hints(kind)
         for item in fields(kind):
             value = _default(item) if table is None else getattr(table, item.name)
             unset = '"..."' if _without_none(hints[item.name]) in (str, Path) else "..."
-            yield f"# {item.name} = {to_toml(value) if value not in (None, MISSING) else unset}"
-            yield from textwrap.wrap(docs[item.name], 110, initial_indent="#     ", subsequent_indent="#     ")
-        yield ""
+            lines.append(f"# {item.name} = {to_toml(value) if value not in (None, MISSING) else unset}")
+            lines += textwrap.wrap(docs[item.name], 110, initial_indent="#     ", subsequent_indent="#     ")
+        lines.append("")
+    return "\n".join(lines)
 
 
-def toml_lines(settings: Any) -> Iterator[str]:
-    """Yield the lines of a file with all values that are set. Passwords in addresses are masked."""
-    for name, table, kind in _tables(settings):
+def as_toml(settings: Any) -> str:
+    """Return a file with all values that are set. Passwords in addresses are masked."""
+    lines = []
+    for name, table, _ in _tables(settings):
         if table is not None:
-            yield f"[{name}]"
-            values = ((item.name, getattr(table, item.name)) for item in fields(kind))
-            yield from (f"{key} = {to_toml(_masked(value))}" for key, value in values if value is not None)
-            yield ""
+            values = {key: value for key, value in vars(table).items() if value is not None}
+            lines += [f"[{name}]", *(f"{key} = {to_toml(_masked(value))}" for key, value in values.items()), ""]
+    return "\n".join(lines)
 
 
 def _tables(settings: Any) -> Iterator[tuple[str, Any, type[Any]]]:
@@ -177,10 +176,10 @@ def field_docs(kind: type[Any]) -> dict[str, str]:
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(body, ast.ClassDef)
     docs = {}
-    for item, text in zip(body.body, body.body[1:], strict=False):
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
-            docs[item.target.id] = " ".join(text.value.value.split()) if is_text else ""  # type: ignore[attr-defined]
+    for pair in pairwise(body.body):
+        match pair:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                docs[name] = " ".join(text.split())
     return docs
 
 

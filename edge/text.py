@@ -21,10 +21,6 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def count(things: list[str], noun: str) -> str:
-    return plural(len(things), noun)
-
-
 def percent(share: float | None, digits: int = 1) -> str:
     """Return a share as `12.3 %`, and None as `-`."""
     return "-" if share is None else f"{100 * share:.{digits}f} %"

@@ -1,9 +1,10 @@
-"""Train face recognition: a dictionary and a classifier from labelled photos. Names load when they are first used."""
+"""Train face recognition: a dictionary and a classifier from labelled photos."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from edge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from edge.vision.preprocess import FeatureSpec
@@ -14,20 +15,14 @@ if TYPE_CHECKING:
     from trainer.update import enrol, forget
 
 __all__ = ["LCLRRDL", "FeatureSpec", "Gallery", "Model", "enrol", "fit", "forget", "load"]
-
-_MODULES = {
-    "LCLRRDL": "trainer.method.estimator",
-    "FeatureSpec": "edge.vision.preprocess",
-    "Gallery": "trainer.data.gallery",
-    "Model": "trainer.model",
-    "enrol": "trainer.update",
-    "fit": "trainer.training",
-    "forget": "trainer.update",
-    "load": "trainer.data.gallery",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'trainer' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "edge.vision.preprocess": ("FeatureSpec",),
+        "trainer.data.gallery": ("Gallery", "load"),
+        "trainer.method.estimator": ("LCLRRDL",),
+        "trainer.model": ("Model",),
+        "trainer.training": ("fit",),
+        "trainer.update": ("enrol", "forget"),
+    },
+)

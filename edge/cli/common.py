@@ -46,23 +46,18 @@ def run(app: typer.Typer) -> NoReturn:
     try:
         code = app(standalone_mode=False)
     except EdgeError as error:
-        leave(f"error: {error}", error.exit_code)
+        say(f"error: {error}")
+        code = error.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        leave("interrupted", EXIT_INTERRUPTED)
+        code = EXIT_INTERRUPTED
     except Exception as error:
         if not hasattr(error, "show"):  # only errors of the option parser have it
             raise
         error.show()
-        sys.exit(EdgeError.exit_code)
-    if code == EXIT_INTERRUPTED:  # some versions of typer return this code for Ctrl-C and print nothing
-        leave("interrupted", EXIT_INTERRUPTED)
+        code = EdgeError.exit_code
+    if code == EXIT_INTERRUPTED:  # some versions of typer return this code for Ctrl-C, too
+        say("interrupted")
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def leave(sentence: str, code: int) -> NoReturn:
-    """Print a sentence to stderr and exit."""
-    say(sentence)
-    sys.exit(code)
 
 
 def say(sentence: str) -> None:

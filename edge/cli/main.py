@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from edge.cli import audit, config, doctor, enrol, kit, recognize, service
+from edge.cli import audit, doctor, kit, recognize, setup
 from edge.cli import common as console
 
 app = console.new_app("Recognise people with a kit that `edge-export build` made.")
-for command in (
-    recognize.recognize,
-    recognize.image,
-    doctor.doctor,
-    doctor.bench,
-    enrol.capture,
-    service.install_service,
-):
+for command in (recognize.recognize, recognize.image, doctor.doctor, doctor.bench, setup.capture, setup.install_service):
     app.command()(command)
-for name, group in {"config": config.app, "kit": kit.app, "audit": audit.app}.items():
+for name, group in {"config": setup.config, "kit": kit.app, "audit": audit.app}.items():
     app.add_typer(group, name=name)
 
 
@@ -36,7 +29,3 @@ def main() -> None:
     sys.argv[1:] = with_camera_values(sys.argv[1:])
     with console.log_to_stderr():
         console.run(app)
-
-
-if __name__ == "__main__":
-    main()

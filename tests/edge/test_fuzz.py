@@ -45,6 +45,7 @@ from edge.errors import (
 from edge.kit import format as kits
 from edge.kit import guard as onnx_guard
 from edge.kit.manifest import Manifest
+from edge.settings_file import as_toml
 from edge.vision.recognize import Recognizer
 from tests.fakes.mjpeg_server import grey_jpeg, part
 from tests.fixtures import kits as doors
@@ -183,7 +184,7 @@ def test_damaged_graph_is_accepted_or_rejected(changes: Changes) -> None:
 
 @cache
 def settings_file() -> bytes:
-    return configuration.as_toml(configuration.Settings()).encode()
+    return as_toml(configuration.Settings()).encode()
 
 
 HUGE = b"0x" + 5000 * b"F"  # more digits than Python converts

@@ -18,11 +18,12 @@ from edge import settings as configuration
 from edge.credentials import read_secret
 from edge.decision.visit import VisitRules
 from edge.errors import DoorListError, ParameterError, SettingsError
-from edge.settings import Settings, as_toml, parse, read_door_list, template
-from edge.settings_file import field_docs, table_type, to_toml
+from edge.settings import Settings, parse, read_door_list
+from edge.settings_file import as_toml, field_docs, table_type, template, to_toml
 from tests.fixtures.command import run_edge
 from tests.fixtures.data import ROOT
 
+TEMPLATE = template(Settings())
 TABLES = {name: table_type(hint) for name, hint in get_type_hints(Settings).items()}
 
 
@@ -251,15 +252,15 @@ def test_shown_settings_hide_passwords() -> None:
 
 
 def test_template_changes_nothing_and_has_every_key() -> None:
-    assert parse(template().encode()) == Settings()
-    keys = re.findall(r"^# (\w+) = ", template(), re.MULTILINE)
+    assert parse(TEMPLATE.encode()) == Settings()
+    keys = re.findall(r"^# (\w+) = ", TEMPLATE, re.MULTILINE)
     assert keys == [item.name for kind in TABLES.values() for item in fields(kind)]
-    assert re.findall(r"^(?:# )?\[(\w+)\]", template(), re.MULTILINE) == list(TABLES)
+    assert re.findall(r"^(?:# )?\[(\w+)\]", TEMPLATE, re.MULTILINE) == list(TABLES)
     assert all(is_dataclass(kind) for kind in TABLES.values())
 
 
 def test_template_shows_the_defaults() -> None:
-    uncommented = re.sub(r'^# (\w+ = (?!\.\.\.|"\.\.\.").*)', r"\1", template(), flags=re.MULTILINE)
+    uncommented = re.sub(r'^# (\w+ = (?!\.\.\.|"\.\.\.").*)', r"\1", TEMPLATE, flags=re.MULTILINE)
     assert "\nneeded = 3\n" in uncommented
     active_tables = re.split(r"^# \[", uncommented, flags=re.MULTILINE)[0]
     assert parse(active_tables.encode()) == Settings()
@@ -268,7 +269,7 @@ def test_template_shows_the_defaults() -> None:
 def test_documentation_is_the_template() -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text()
     (block,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    assert block == template(), "put what `edge config template` prints into docs/reference/settings.md"
+    assert block == TEMPLATE, "put what `edge config template` prints into docs/reference/settings.md"
 
 
 # The command
@@ -337,7 +338,7 @@ def test_show_prints_the_active_settings(
     assert run_edge(monkeypatch, "config", "show") == 0
     assert parse(capsys.readouterr().out.encode()).kit.path == Path("/other.kit")
     assert run_edge(monkeypatch, "config", "template") == 0
-    assert capsys.readouterr().out == template()
+    assert capsys.readouterr().out == TEMPLATE
 
 
 def test_defaults_are_used_without_a_file(

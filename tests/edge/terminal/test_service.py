@@ -133,7 +133,7 @@ def test_missing_or_full_socket_never_blocks(tmp_path: Path) -> None:
 @contextmanager
 def running(listener: Listener, folder: Path, *words: object, watchdog: str = "100000") -> Iterator[subprocess.Popen[str]]:
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | listener.environment(WATCHDOG_USEC=watchdog)
-    command = [sys.executable, "-m", "edge.cli.main", "recognize", *map(str, words)]
+    command = [sys.executable, "-m", "edge", "recognize", *map(str, words)]
     process = subprocess.Popen(command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         yield process
@@ -381,7 +381,7 @@ def test_install_service_writes_a_valid_unit(
     assert "systemctl enable --now lclrr-edge" in capsys.readouterr().err
     text = file.read_text()
     words = ["recognize", f"{folder}/door.kit", "--settings", f"{folder}/settings.toml", "--camera", "/dev/video0"]
-    assert f"edge {' '.join(words)} --wait --no-json\n" in text.replace("edge.cli.main", "edge"), "full paths"
+    assert f"edge {' '.join(words)} --wait --no-json\n" in text, "full paths"
     assert file.stat().st_mode & 0o777 == 0o644
     assert verify(text, folder).stderr == ""
     assert edge(monkeypatch, "install-service", "--print", "--user", "no-such-user") == 0
