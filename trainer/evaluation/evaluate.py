@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from edge.errors import UsageError
 from edge.text import percent
 from trainer.data import gallery
 from trainer.data.gallery import Gallery
 from trainer.evaluation.inside import Inside, look_inside
 from trainer.evaluation.measures import Point, Share, Split, by_condition, by_person, det, operating_point, points_at_fpirs
-from trainer.evaluation.trials import (
-    NOT_NAMED,
-    EvaluatedSystem,
-    Trial,
-    Trials,
-    condition_pattern,
-    open_system,
-    run_trials,
-)
+from trainer.evaluation.trials import NOT_NAMED, EvaluatedSystem, Trial, Trials, open_system, run_trials
 from trainer.model import Model
 from trainer.types import Array
 
@@ -43,11 +37,11 @@ class Confusion:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
-    """All results. The field names are keys of the JSON file."""
+    """All results. The field names are keys of the JSON file, except those with repr=False."""
 
-    system: EvaluatedSystem
-    trials: Trials
-    model: Model | None  # for the pictures
+    system: EvaluatedSystem = field(repr=False)
+    trials: Trials = field(repr=False)
+    model: Model | None = field(repr=False)  # for the pictures
     notes: tuple[str, ...]
     people: int  # enrolled people with a trial
     strangers: int  # strangers with a trial
@@ -65,18 +59,17 @@ class Evaluation:
     confusions: tuple[Confusion, ...]  # pairs of enrolled people, the most frequent first
     misses: tuple[Trial, ...]  # the worst misses
     intruders: tuple[Confusion, ...]  # the strangers with the highest confidence
-    inside: Inside | None  # None without a model
+    inside: Inside | None = field(repr=False)  # None without a model
 
     def facts(self) -> dict[str, Any]:
         """Return every number of the page, for JSON."""
-        separate = {"system", "trials", "model", "inside"}
         about = ("kind", "file", "threshold", "provisional", "features", "coding")
         no_inside: dict[str, Any] = {"own_atoms": None, "alike": None, "examples": [], "part_splits": []}
         return {
             "schema": REPORT_SCHEMA,
             **{name: getattr(self.system, name) for name in about},
             "enrolled": len(self.system.labels),
-            **{part.name: _plain(getattr(self, part.name)) for part in fields(self) if part.name not in separate},
+            **_plain(self),
             **(no_inside if self.inside is None else _plain(self.inside)),
             "residuals": self.residuals,
         }
@@ -113,7 +106,11 @@ def evaluate(
     a regular expression; its first group in the name of a photo, or the whole match, is the condition of the photo.
     `model_file` is the model that a kit was made from: for the pictures, and to leave out training photos.
     """
-    pattern = condition_pattern(condition)
+    try:
+        pattern = None if condition is None else re.compile(condition)
+    except re.error as error:
+        message = f"--condition is not a regular expression ({error})."
+        raise UsageError(message, "For example --condition '_(clean|sunglasses|scarf)'.") from None
     system, model = open_system(file, model_file)
 
     def read(path: Path) -> Gallery:
@@ -131,6 +128,7 @@ def measure(system: EvaluatedSystem, trials: Trials, *, model: Model | None = No
     at = points_at_fpirs(trials)
     own = None if system.threshold is None else operating_point(trials, system.threshold)
     named = np.zeros(len(rank), bool) if own is None else trials.confidence >= own.threshold
+    confused = (rank > 1) & (trials.nearest != trials.truth)  # in a tie, the first label is not the choice of the model
     strangers = len(np.unique(names[~enrolled]))
     return Evaluation(
         system=system,
@@ -150,15 +148,18 @@ def measure(system: EvaluatedSystem, trials: Trials, *, model: Model | None = No
         det=det(trials.genuine[enrolled], trials.confidence[~enrolled]),
         conditions=by_condition(trials, own, at),
         each=by_person(trials, own, at),
-        confusions=_confusions(trials, named),
+        confusions=tuple(sorted(_pairs(trials, confused, confused, named), key=lambda pair: -pair.photos.count)[:SHOWN]),
         misses=_misses(trials, named),
-        intruders=_intruders(trials, named),
+        intruders=tuple(_pairs(trials, ~enrolled, named, named)[:SHOWN]),
         inside=None if model is None else look_inside(model, trials, named),
     )
 
 
 def _pairs(trials: Trials, chosen: Array, counted: Array, named: Array) -> list[Confusion]:
-    """Return each pair of a person and the label with the highest score, in the photos `chosen`, with the number `counted`."""
+    """Return each pair of a person and the label with the highest score, in the photos `chosen`, with the number `counted`.
+
+    The highest confidence comes first.
+    """
     pairs: dict[tuple[str, str], list[int]] = {}
     for i in np.flatnonzero(chosen):
         pairs.setdefault((str(trials.people[i]), trials.labels[trials.nearest[i]]), []).append(int(i))
@@ -169,17 +170,6 @@ def _pairs(trials: Trials, chosen: Array, counted: Array, named: Array) -> list[
         share = Share(int(counted[photos].sum()), int(total))
         found.append(Confusion(person=person, taken_for=other, photos=share, surest=trials.trial(surest, named[surest])))
     return sorted(found, key=lambda pair: -trials.confidence[pair.surest.index])
-
-
-def _confusions(trials: Trials, named: Array) -> tuple[Confusion, ...]:
-    """Return pairs of enrolled people, the most frequent first, then those with the highest confidence."""
-    lost = (trials.rank > 1) & (trials.nearest != trials.truth)  # in a tie, the first label is not the choice of the model
-    return tuple(sorted(_pairs(trials, lost, lost, named), key=lambda pair: -pair.photos.count)[:SHOWN])
-
-
-def _intruders(trials: Trials, named: Array) -> tuple[Confusion, ...]:
-    """Return pairs of a stranger and an enrolled person, those with the highest confidence first."""
-    return tuple(_pairs(trials, ~trials.enrolled, named, named)[:SHOWN])
 
 
 def _misses(trials: Trials, named: Array) -> tuple[Trial, ...]:

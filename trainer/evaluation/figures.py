@@ -8,12 +8,11 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 import numpy as np
 from matplotlib import style
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -32,33 +31,17 @@ STYLE: list[Any] = [
 CMC_RANKS = 20
 PERCENT = FuncFormatter(lambda share, _: f"{100 * share:g} %")
 Legend = list[tuple[str, str]]
-P = ParamSpec("P")
+"""The name and colour of each thing in a drawing."""
 
 
-@dataclass(frozen=True)
-class Plot:
-    """A drawing, and the name and colour of each thing in it."""
-
-    uri: str
-    legend: Legend
-
-
-def _plot(width: float, height: float) -> Callable[[Callable[Concatenate[Any, P], Legend]], Callable[P, Plot]]:
-    """Make a function that returns a Plot from one that paints on axes and returns the legend."""
-
-    def decorate(paint: Callable[Concatenate[Any, P], Legend]) -> Callable[P, Plot]:
-        @wraps(paint)
-        def draw(*args: P.args, **kwargs: P.kwargs) -> Plot:
-            with style.context(STYLE):
-                figure = Figure(figsize=(width, height), layout="constrained")
-                legend = paint(figure.subplots(), *args, **kwargs)
-                buffer = io.BytesIO()
-                figure.savefig(buffer, format="svg", transparent=True, dpi=150, metadata={"Date": None, "Creator": None})
-            return Plot(_uri("svg+xml", buffer), legend)
-
-        return draw
-
-    return decorate
+def draw(paint: Callable[..., Legend], *args: Any) -> tuple[str, Legend]:
+    """Return a drawing and its legend. `paint` is one of the functions below."""
+    with style.context(STYLE):
+        figure = Figure(figsize=(6.0, 4.2), layout="constrained")
+        legend = paint(figure.subplots(), *args)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", transparent=True, dpi=150, metadata={"Date": None, "Creator": None})
+    return _uri("svg+xml", buffer), legend
 
 
 def pixels(values: Array, colours: str, low: float, high: float) -> str:
@@ -74,8 +57,8 @@ def _uri(kind: str, data: io.BytesIO) -> str:
 
 def blend(share: float) -> str:
     """Return a colour from orange (0) to blue (1)."""
-    ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in (ORANGE, BLUE)]
-    return "#" + "".join(f"{round(low + share * (high - low)):02x}" for low, high in zip(*ends, strict=True))
+    red, green, blue = (1 - share) * np.array(to_rgb(ORANGE)) + share * np.array(to_rgb(BLUE))
+    return to_hex((red, green, blue))
 
 
 def _groups(found: Evaluation) -> list[tuple[str, str, float, Array]]:
@@ -88,7 +71,6 @@ def _groups(found: Evaluation) -> list[tuple[str, str, float, Array]]:
     return groups
 
 
-@_plot(6.0, 4.2)
 def det_curve(axes: Any, found: Evaluation) -> Legend:
     trials = found.trials
     strangers = trials.confidence[~trials.enrolled]
@@ -120,7 +102,6 @@ def _with_error(share: Share, least: float) -> tuple[float, Array]:
     return value, np.array([[value - max(low, least)], [max(high, least) - value]])
 
 
-@_plot(6.0, 4.2)
 def confidence(axes: Any, found: Evaluation) -> Legend:
     trials = found.trials
     seen = trials.confidence > NOT_NAMED
@@ -142,7 +123,6 @@ def confidence(axes: Any, found: Evaluation) -> Legend:
     return [(name, colour) for name, colour, _ in groups]
 
 
-@_plot(6.0, 4.2)
 def cmc(axes: Any, found: Evaluation) -> Legend:
     trials = found.trials
     ranks = np.arange(1, min(CMC_RANKS, len(trials.labels)) + 1)
@@ -157,9 +137,9 @@ def cmc(axes: Any, found: Evaluation) -> Legend:
     return [(name, colour) for name, colour, _, _ in _groups(found)]
 
 
-@_plot(6.0, 5.2)
 def code_blocks(axes: Any, codes: Array, truth: Array, atom_people: Array, shown: Array) -> Legend:
     """Paint |Z| (m, n) of the people `shown`, on their atoms."""
+    axes.figure.set_size_inches(6.0, 5.2)
     rows = np.concatenate([np.flatnonzero(atom_people == person) for person in shown])
     columns = np.concatenate([np.flatnonzero(truth == person) for person in shown])
     size = np.abs(codes[np.ix_(rows, columns)])
@@ -173,8 +153,8 @@ def code_blocks(axes: Any, codes: Array, truth: Array, atom_people: Array, shown
     return []
 
 
-@_plot(6.0, 5.2)
 def similarity(axes: Any, cosines: Array) -> Legend:
+    axes.figure.set_size_inches(6.0, 5.2)
     high = float(np.nanquantile(np.diag(cosines), 0.9))
     image = axes.imshow(cosines, cmap="magma", interpolation="nearest", vmin=0, vmax=max(high, 1e-3))
     axes.grid(False)
@@ -183,8 +163,8 @@ def similarity(axes: Any, cosines: Array) -> Legend:
     return []
 
 
-@_plot(6.0, 3.6)
 def convergence(axes: Any, residuals: list[list[float]]) -> Legend:
+    axes.figure.set_size_inches(6.0, 3.6)
     values = np.maximum(np.array(residuals), 1e-12)
     legend = [("X - DZ - E", BLUE), ("Z - J (low rank)", ORANGE), ("Z - L (locality)", GREEN)]
     for k, (_, colour) in enumerate(legend):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from edge.text import percent as plain_percent
 from edge.text import printable
 from trainer.evaluation import figures
-from trainer.evaluation.figures import Plot
 from trainer.evaluation.measures import Share
 from trainer.types import Array
 
-STYLE = Path(__file__).with_name("report.css").read_text()
+PAGE = Template(Path(__file__).with_name("report.html").read_text())
 TEXT = tomllib.loads(Path(__file__).with_name("report_text.toml").read_text())
 
 
@@ -64,12 +64,6 @@ def details(title: str, content: str) -> str:
     return f"<details>\n<summary>{title}</summary>\n{content}</details>\n"
 
 
-def terms(pairs: Iterable[tuple[str, ...]], kind: str) -> str:
-    """Return a definition list; an entry is a term and its definitions."""
-    rows = (f"<div><dt>{term}</dt>{''.join(f'<dd>{part}</dd>' for part in parts)}</div>" for term, *parts in pairs)
-    return f'<dl class="{kind}">{"".join(rows)}</dl>\n'
-
-
 def table(heads: Iterable[str], rows: Iterable[list[str]]) -> str:
     top = "".join(f'<th scope="col">{head}</th>' for head in heads)
     body = "".join(
@@ -87,11 +81,13 @@ def figure(name: str, content: str, **values: Any) -> str:
     return f'<figure id="{name}">\n{content}<figcaption>{sentence(name, **values)}</figcaption>\n</figure>\n'
 
 
-def plot(name: str, drawn: Plot, kind: str = "curve", **values: Any) -> str:
-    names = "".join(f'<li><i style="background:{colour}"></i>{text(label)}</li>' for label, colour in drawn.legend)
-    legend = f'<ul class="legend">{names}</ul>' if names else ""
-    image = f'<img src="{drawn.uri}" alt="{escape(sentence(name, **values))}" />'
-    return figure(name, f'<div class="plot {kind}">{image}{legend}</div>\n', **values)
+def plot(name: str, paint: Callable[..., figures.Legend], *args: Any, kind: str = "curve", **values: Any) -> str:
+    """Return a figure that a function of `figures` paints."""
+    uri, legend = figures.draw(paint, *args)
+    names = "".join(f'<li><i style="background:{colour}"></i>{text(label)}</li>' for label, colour in legend)
+    image = f'<img src="{uri}" alt="{escape(sentence(name, **values))}" />'
+    below = f'<ul class="legend">{names}</ul>' if names else ""
+    return figure(name, f'<div class="plot {kind}">{image}{below}</div>\n', **values)
 
 
 def image(values: Array, alt: str, colours: str = "gray", low: float = 0, high: float = 255) -> str:

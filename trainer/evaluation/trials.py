@@ -117,7 +117,12 @@ class Trials:
 
 def open_system(file: Path, model_file: Path | None = None) -> tuple[EvaluatedSystem, Model | None]:
     """Read a model or a kit. The second result is the model for the pictures, if there is one."""
-    if _is_model(file):
+    try:
+        with zipfile.ZipFile(file) as archive:
+            is_model = kits.MANIFEST not in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        is_model = file.suffix != ".kit"
+    if is_model:
         if model_file is not None:
             raise UsageError(f"{file} is a model, not a kit.", "Use --model with a kit only.")
         model = Model.load(file)
@@ -129,14 +134,6 @@ def open_system(file: Path, model_file: Path | None = None) -> tuple[EvaluatedSy
     if model.labels != system.labels or model.fingerprint != system.photos:
         raise ModelError(f"The kit was not made from {model_file}.", "Pass the model that it was built from.")
     return system, model
-
-
-def _is_model(file: Path) -> bool:
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return kits.MANIFEST not in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
-        return file.suffix != ".kit"
 
 
 def system_of_model(model: Model, file: str = "") -> EvaluatedSystem:
@@ -193,59 +190,57 @@ def run_trials(
     model: Model | None = None,
     pattern: re.Pattern[str] | None = None,
 ) -> tuple[Trials, list[str]]:
-    """Score every photo; return the trials and notes for the user.
-
-    People of `faces` who are not enrolled are strangers, unless `strangers` are given. Photos that the `model` was trained
-    on are left out. The condition of a photo is the first group of `pattern` in its name, or the whole match.
-    """
+    """Score every photo that the model was not trained on; return the trials and notes for the user. See `evaluate`."""
     notes: list[str] = []
     index = {label: i for i, label in enumerate(system.labels)}
     enrolled = np.array([label in index for label in faces.labels])
     if not enrolled.any():
-        raise GalleryError(
-            f"The photos show no person who is enrolled in the {system.kind}.", "Name the people as in training."
-        )
-    used = np.ones(len(enrolled), bool)
-    not_acquired = list(faces.rejected)
+        message = f"The photos show no person who is enrolled in the {system.kind}."
+        raise GalleryError(message, "Name the people as in training.")
+    used, not_acquired = np.ones(len(enrolled), bool), list(faces.rejected)
     if strangers is not None and not enrolled.all():
         used &= enrolled
         not_acquired = [photo for photo in not_acquired if photo.person in index]
         notes.append(f"Left out: {plural((~enrolled).sum(), 'photo')} of people who are not enrolled in the {system.kind}.")
-    trained = _trained_on(system, model, faces)
-    if trained.any():
+    if model is None:
+        trained = np.full(len(enrolled), faces.fingerprint == system.photos)
+    else:
+        seen = {crop.tobytes() for crop in model.crops}
+        trained = np.array([image.tobytes() in seen for image in faces.images])
+    if trained.any():  # results on these would look too good
         used &= ~trained
         notes.append(f"Left out: {plural(trained.sum(), 'photo')} that the {system.kind} was trained on.")
     if not (used & enrolled).any():
-        raise GalleryError(
-            f"The {system.kind} was trained on all photos of enrolled people.", "Pass photos that it was not trained on."
-        )
+        message = f"The {system.kind} was trained on all photos of enrolled people."
+        raise GalleryError(message, "Pass photos that it was not trained on.")
 
-    parts = [(faces, used, np.array([index.get(str(label), -1) for label in faces.labels]))]
+    photos = faces.selected(used)
+    truth = [index.get(str(label), -1) for label in photos.labels]
+    conditions = [faces.conditions[i] if faces.conditions else "" for i in np.flatnonzero(used)]
     if strangers is not None:
         gallery.check_not_enrolled(strangers, [*faces.images[enrolled], *(() if model is None else model.crops)])
-        parts.append((strangers, np.ones(len(strangers.labels), bool), np.full(len(strangers.labels), -1)))
+        photos = photos.joined(strangers)
+        truth += [-1] * len(strangers.labels)
+        conditions += strangers.conditions or [""] * len(strangers.labels)
         not_acquired += strangers.rejected
         same_name = sorted(set(strangers.people) & set(index))
         if same_name:
             notes.append(f"Strangers with the name of an enrolled person count as strangers: {some(same_name)}.")
-    sources = tuple(str(source) for part, chosen, _ in parts for source in np.array(part.sources)[chosen])
-    conditions = np.concatenate([np.array(part.conditions or [""] * len(chosen))[chosen] for part, chosen, _ in parts])
     if pattern is not None:
-        conditions = np.array([_condition(pattern, source) for source in sources])
+        conditions = [_condition(pattern, source) for source in photos.sources]
         not_acquired = [replace(photo, condition=_condition(pattern, photo.source)) for photo in not_acquired]
         if not any(conditions):
-            raise UsageError(f"--condition does not match {sources[0]}, nor any other name.", "Check the expression.")
-    crops = np.concatenate([part.images[chosen] for part, chosen, _ in parts])
-    scores, confidence = system.score(crops)
+            raise UsageError(f"--condition does not match {photos.sources[0]}, nor any other name.", "Check the expression.")
+    scores, confidence = system.score(photos.images)
     trials = Trials(
         labels=system.labels,
         scores=scores.astype(np.float64),
         confidence=confidence.astype(np.float64),
-        truth=np.concatenate([truth[chosen] for _, chosen, truth in parts]),
-        people=np.concatenate([part.labels[chosen] for part, chosen, _ in parts]),
-        conditions=conditions,
-        sources=sources,
-        crops=crops,
+        truth=np.array(truth),
+        people=photos.labels,
+        conditions=np.array(conditions),
+        sources=photos.sources,
+        crops=photos.images,
         not_acquired=tuple(not_acquired),
     )
     return trials, notes
@@ -254,20 +249,3 @@ def run_trials(
 def _condition(pattern: re.Pattern[str], source: str) -> str:
     match = pattern.search(source)
     return "" if match is None else (match[1] if pattern.groups else match[0]) or ""
-
-
-def _trained_on(system: EvaluatedSystem, model: Model | None, faces: Gallery) -> Array:
-    """(N,) whether each photo is a training photo: results on these would look too good."""
-    if model is None:
-        return np.full(len(faces.images), faces.fingerprint == system.photos)
-    seen = {crop.tobytes() for crop in model.crops}
-    return np.array([image.tobytes() in seen for image in faces.images])
-
-
-def condition_pattern(text: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if text is None else re.compile(text)
-    except re.error as error:
-        raise UsageError(
-            f"--condition is not a regular expression ({error}).", "For example --condition '_(clean|sunglasses|scarf)'."
-        ) from None
