@@ -8,7 +8,7 @@ from edge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from edge.camera.base import Camera, Frame
-    from edge.camera.open import open_camera
+    from edge.camera.sources import open_camera
     from edge.decision.doorlist import DoorList
     from edge.decision.visit import VisitRules
     from edge.errors import EdgeError
@@ -42,7 +42,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "edge.camera.base": ("Camera", "Frame"),
-        "edge.camera.open": ("open_camera",),
+        "edge.camera.sources": ("open_camera",),
         "edge.decision.doorlist": ("DoorList",),
         "edge.decision.visit": ("VisitRules",),
         "edge.errors": ("EdgeError",),

@@ -17,7 +17,7 @@ import numpy as np
 
 from edge.errors import GalleryError
 from edge.kit.manifest import Thresholds
-from edge.vision.onnx_session import load_session, uses_prepacking
+from edge.vision.onnx_session import ITERATIVE_CODINGS, load_session
 from export.graph import AnyFactors
 from trainer.baselines.coders import AnyCoding
 from trainer.data.augment import harden
@@ -170,7 +170,7 @@ def _unit(scores: Array) -> Array:
 
 def microseconds(graph: bytes, coding: AnyCoding, crop: Array) -> float:
     """Return the median time of one face with one thread, as on the device."""
-    run = load_session(graph, "the graph", prepack=uses_prepacking(coding.kind))
+    run = load_session(graph, "the graph", prepack=coding.kind not in ITERATIVE_CODINGS)
     feeds = {"crops": crop[None]}
     times: list[float] = []
     while sum(times) < TIMING_SECONDS or len(times) < 20:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeGuard
+from typing import Any, ClassVar, Protocol, Self, TypeGuard
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 STALL_SECONDS = 2.0
 """A live camera without a frame for this long is opened again, by default."""
+OPEN_SECONDS = 10.0
+"""Time limit for the first frame of a live source: a network camera waits for its next key frame."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,6 +83,19 @@ class Camera(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Source(Protocol):
+    """One connection to a live camera."""
+
+    def read(self) -> tuple[NDArray[Any] | None, float, int]:
+        """Return an image (None if broken), its capture time, and how many were skipped. CameraError: the camera is lost."""
+
+    def interrupt(self) -> None:
+        """Make a waiting read() return, if possible. Any thread may call this."""
+        return None  # OpenCV and picamera2 cannot be interrupted
+
+    def close(self) -> None: ...
 
 
 def is_bgr(image: NDArray[Any] | None) -> TypeGuard[NDArray[np.uint8]]:

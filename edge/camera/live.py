@@ -15,8 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from edge.camera.base import STALL_SECONDS, Camera, CameraHealth, Frame, is_bgr
-from edge.camera.sources import OPEN_SECONDS, Source
+from edge.camera.base import OPEN_SECONDS, STALL_SECONDS, Camera, CameraHealth, Frame, Source, is_bgr
 from edge.errors import CameraError
 
 RETRY_SECONDS = (0.5, 10.0)

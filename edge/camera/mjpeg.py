@@ -10,7 +10,6 @@ import os
 import re
 import select
 import socket
-import ssl
 import time
 import urllib.error
 import urllib.request
@@ -39,65 +38,37 @@ class Parts:
         # Many cameras include the dashes in the name of the boundary; their delimiter may have two more or not.
         self._delimiter = boundary if boundary.startswith(b"--") else b"--" + boundary
         self._buffer = bytearray()
-        self._in_body = False
-        self._length: int | None = None
         self._arrived: float | None = None
-        self._searched = 0
 
     def feed(self, data: bytes, now: float) -> list[tuple[bytes, float]]:
         """Add `data`, which arrived at `now`. Return the bodies that are complete, and when their first bytes arrived."""
-        self._buffer += data
-        parts = []
-        while self._in_body or self._enter_body():
-            if self._arrived is None and self._buffer:
-                self._arrived = now
-            body = self._body()
-            if body is None:
-                break
-            parts.append((body, now if self._arrived is None else self._arrived))
-            self._in_body, self._arrived = False, None
-        return parts
-
-    def _enter_body(self) -> bool:
-        """Skip to the end of the next delimiter and its headers. Bytes before the delimiter are dropped."""
         buffer, delimiter = self._buffer, self._delimiter
-        start = buffer.find(delimiter)
-        del buffer[: start if start >= 0 else max(0, len(buffer) - len(delimiter) + 1)]
-        if start < 0:
-            return False
-        blank = _BLANK_LINE.search(buffer)
-        if (blank.start() if blank else len(buffer)) > MAX_HEADER_BYTES:
-            raise _too_large("header")
-        if blank is None:
-            return False
-        length = _LENGTH.search(buffer, buffer.rfind(delimiter, 0, blank.start()), blank.start())
-        # Nine digits are already too large, and int() is slow on thousands of digits.
-        self._length = int(length[1][:9]) if length else None
-        if self._length is not None and self._length > MAX_FRAME_BYTES:
-            raise _too_large("frame")
-        del buffer[: blank.end()]
-        self._in_body, self._searched = True, 0
-        return True
-
-    def _body(self) -> bytes | None:
-        """Return the complete body or None. It ends at the length in its header, or at the next delimiter."""
-        buffer = self._buffer
-        end = self._length
-        if end is None:
-            end = buffer.find(self._delimiter, self._searched)
-            self._searched = max(0, len(buffer) - len(self._delimiter) + 1)
-        if end < 0 or end > len(buffer):
-            if len(buffer) > MAX_FRAME_BYTES:
-                raise _too_large("frame")
-            return None
-        body = bytes(buffer[:end])
-        del buffer[:end]
-        # The line end before a delimiter belongs to the delimiter, and so do dashes that are not in the name of the boundary.
-        return body if self._length is not None else body.rstrip(b"\r\n-")
-
-
-def _too_large(what: str) -> CameraError:
-    return CameraError(f"The camera does not send valid MJPEG: {what} too large.")
+        buffer += data
+        parts: list[tuple[bytes, float]] = []
+        while True:
+            start = buffer.find(delimiter)
+            del buffer[: start if start >= 0 else max(0, len(buffer) - len(delimiter) + 1)]  # bytes between parts
+            blank = _BLANK_LINE.search(buffer) if start >= 0 else None
+            if (blank.start() if blank else len(buffer)) > MAX_HEADER_BYTES:
+                raise CameraError("The camera does not send valid MJPEG: header too large.")
+            if blank is None:
+                return parts
+            body = blank.end()
+            length = _LENGTH.search(buffer, buffer.rfind(delimiter, 0, blank.start()), blank.start())
+            # A body ends at the length in its header, or at the next delimiter. Nine digits are enough to be too large; int()
+            # is slow on thousands of digits.
+            end = body + int(length[1][:9]) if length else buffer.find(delimiter, body)
+            if (end if end >= 0 else len(buffer)) - body > MAX_FRAME_BYTES:
+                raise CameraError("The camera does not send valid MJPEG: frame too large.")
+            if self._arrived is None and len(buffer) > body:
+                self._arrived = now
+            if not 0 <= end <= len(buffer):
+                return parts
+            found = bytes(buffer[body:end])
+            # The line end before a delimiter belongs to it, and so do dashes that are not in the name of the boundary.
+            parts.append((found if length else found.rstrip(b"\r\n-"), now if self._arrived is None else self._arrived))
+            del buffer[:end]
+            self._arrived = None
 
 
 def decode(jpeg: bytes) -> NDArray[Any] | None:
@@ -186,8 +157,4 @@ def reason(error: BaseException) -> str:
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, TimeoutError):
         return "timeout"
-    if isinstance(cause, ssl.SSLError):
-        return f"TLS, {cause.reason or 'handshake failed'}"
-    if isinstance(cause, OSError) and cause.strerror:
-        return cause.strerror.lower()
-    return type(cause).__name__
+    return cause.strerror.lower() if isinstance(cause, OSError) and cause.strerror else type(cause).__name__

@@ -10,19 +10,19 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import cv2
 from numpy.typing import NDArray
 
 from edge.camera import mjpeg
-from edge.camera.base import display_name
+from edge.camera.base import OPEN_SECONDS, STALL_SECONDS, Camera, Source, display_name
+from edge.camera.live import LiveCamera
 from edge.camera.photo import SUFFIXES, read_photo
+from edge.camera.recording import Recording
 from edge.errors import CameraError, GalleryError
 
-OPEN_SECONDS = 10.0
-"""Time limit for the first frame of a live source: a network camera waits for its next key frame."""
 READ_SECONDS = 2.0
 """Time limit for one image, where a library accepts a limit."""
 MAX_FAILURES = 5
@@ -33,47 +33,52 @@ MAX_HOLE = 1000
 log = logging.getLogger(__name__)
 
 
+def open_camera(
+    source: str = "0", *, stall_seconds: float = STALL_SECONDS, wait: bool = False, images_per_second: float = 10.0
+) -> Camera:
+    """Open `source`: an index, /dev/videoN, picamera2:N, rtsp://..., http://..., a video file or a folder of images.
+
+    Raises CameraError if the source is invalid. A live camera must also provide a frame, unless `wait` is true: then it may be
+    absent and is opened as soon as it is there.
+    """
+    source = source.strip() or "0"
+    connect = live_source(source)
+    if connect is None:
+        return Recording(source, recorded_images(Path(source), images_per_second))
+    return LiveCamera(display_name(source), connect, stall_seconds=stall_seconds, wait=wait)
+
+
 def live_source(source: str) -> Callable[[], Source] | None:
     """Return a function that opens a live source, or None if `source` is a path."""
     if "://" in source:
-        return _stream(source)
+        try:
+            at = urlsplit(source)
+            is_valid = at.scheme in ("rtsp", "rtsps", "http", "https") and at.hostname and at.port != 0
+        except ValueError:
+            is_valid = False
+        if not is_valid:
+            raise CameraError(
+                "The address of the camera is not valid.",
+                "Write rtsp:// or http://, then user:password@host:port/path. Write special characters as %40 and so on.",
+            )
+        if at.scheme.startswith("rtsp"):
+            return lambda: _open_ffmpeg(source)
+        return lambda: mjpeg.connect(source, timeout=OPEN_SECONDS / 2) or _open_ffmpeg(source)
     if re.fullmatch(r"picamera2(:\d+)?", source):
-        driver = _picamera2()
+        try:
+            driver = importlib.import_module("picamera2")
+        except Exception as error:  # an incompatible numpy raises ValueError
+            raise CameraError(
+                f"picamera2 cannot be loaded: {error}.",
+                "Run `sudo apt install python3-picamera2`, and create the virtual environment with "
+                "`python3 -m venv --system-site-packages`. pip cannot install all of picamera2.",
+            ) from None
         return lambda: _PiCamera(driver, int(source.partition(":")[2] or 0))
     device = display_name(source)
     return (lambda: _open_v4l2(device)) if device.startswith("/dev/") else None
 
 
-def _stream(url: str) -> Callable[[], Source]:
-    try:
-        at = urlsplit(url)
-        is_valid = at.scheme in ("rtsp", "rtsps", "http", "https") and at.hostname and at.port != 0
-    except ValueError:
-        is_valid = False
-    if not is_valid:
-        raise CameraError(
-            "The address of the camera is not valid.",
-            "Write rtsp:// or http://, then user:password@host:port/path. Write special characters as %40 and so on.",
-        )
-    if at.scheme.startswith("rtsp"):
-        return lambda: _open_ffmpeg(url)
-    return lambda: mjpeg.connect(url, timeout=OPEN_SECONDS / 2) or _open_ffmpeg(url)
-
-
 # Live sources. Opened, read and closed by one thread.
-
-
-class Source(Protocol):
-    """One connection to a live camera."""
-
-    def read(self) -> tuple[NDArray[Any] | None, float, int]:
-        """Return an image (None if broken), its capture time, and how many were skipped. CameraError: the camera is lost."""
-
-    def interrupt(self) -> None:
-        """Make a waiting read() return, if possible. Any thread may call this."""
-        return None  # OpenCV and picamera2 cannot be interrupted
-
-    def close(self) -> None: ...
 
 
 class _Capture(Source):
@@ -108,12 +113,9 @@ class _PiCamera(Source):
     def __init__(self, driver: Any, number: int) -> None:
         try:
             self._camera = driver.Picamera2(number)
-        except IndexError:
-            raise CameraError(f"Raspberry Pi camera {number} was not found.", "Run `rpicam-hello --list-cameras`.") from None
-        except RuntimeError as error:
-            raise CameraError(
-                f"Raspberry Pi camera {number} cannot be used: {error}.", "Check that no other program uses it."
-            ) from None
+        except (IndexError, RuntimeError):
+            hint = "Run `rpicam-hello --list-cameras`, and check that no other program uses the camera."
+            raise CameraError(f"Raspberry Pi camera {number} was not found, or is in use.", hint) from None
         try:
             # libcamera names formats by a little-endian word: "RGB888" is stored as B, G, R, the order that OpenCV uses.
             self._camera.configure(self._camera.create_video_configuration(main={"format": "RGB888"}))
@@ -146,23 +148,17 @@ def _capture_time(now: float, stamp: float) -> float:
 def _open_v4l2(path: str) -> Source:
     device = os.path.realpath(path)  # /dev/v4l/by-id/... stays valid when cameras are plugged in in another order
     if not os.path.exists(device):
-        raise CameraError(
-            f"Camera {path} was not found.", "Plug it in, or choose another. The Raspberry Pi camera is picamera2:0."
-        )
+        raise CameraError(f"Camera {path} was not found.", "Plug it in. The Raspberry Pi camera is picamera2:0.")
     number = re.fullmatch(r"/dev/video(\d+)", device)
     if number is None:
         raise CameraError(f"{path} is not a camera.", "Camera devices are /dev/video0 and so on.")
     if not os.access(device, os.R_OK | os.W_OK):
-        raise CameraError(
-            f"No permission to use the camera {path}.", "Add the user to the group video: sudo usermod -aG video $USER."
-        )
+        raise CameraError(f"No permission to use {path}.", "Add the user to the group video: sudo usermod -aG video $USER.")
     os.environ.setdefault("OPENCV_VIDEOIO_V4L_SELECT_TIMEOUT", "2")  # seconds; the default is 10
     capture = _video_capture(int(number[1]), cv2.CAP_V4L2)
     if not capture.isOpened():
-        raise CameraError(
-            f"The camera {path} cannot be opened.",
-            "Check that no other program uses it. The Raspberry Pi camera is picamera2:0, not /dev/videoN.",
-        )
+        hint = "Check that no other program uses it. The Raspberry Pi camera is picamera2:0, not /dev/videoN."
+        raise CameraError(f"The camera {path} cannot be opened.", hint)
     capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)
     return _Capture(capture, stamps=True)
 
@@ -173,9 +169,7 @@ def _open_ffmpeg(url: str) -> Source:
     read_limit = [cv2.CAP_PROP_READ_TIMEOUT_MSEC, int(READ_SECONDS * 1000)]
     capture = _video_capture(url, cv2.CAP_FFMPEG, open_limit + read_limit)
     if not capture.isOpened():
-        raise CameraError(
-            f"No video at {display_name(url)}.", "Check the address and the password, and that the camera is on."
-        )
+        raise CameraError(f"No video at {display_name(url)}.", "Check the address, the password and the camera.")
     return _Capture(capture)
 
 
@@ -185,18 +179,6 @@ def _video_capture(*arguments: Any) -> cv2.VideoCapture:
     if "OPENCV_LOG_LEVEL" not in os.environ and hasattr(cv2.utils, "logging"):
         cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)
     return cv2.VideoCapture(*arguments)
-
-
-def _picamera2() -> Any:
-    try:
-        return importlib.import_module("picamera2")
-    except Exception as error:  # an incompatible numpy raises ValueError
-        missing = isinstance(error, ModuleNotFoundError) and error.name == "picamera2"
-        raise CameraError(
-            "picamera2 is not installed." if missing else f"picamera2 cannot be loaded: {error}.",
-            "Run `sudo apt install python3-picamera2`, and create the virtual environment with "
-            "`python3 -m venv --system-site-packages`. pip cannot install all of picamera2.",
-        ) from None
 
 
 # Recordings: images (None if broken) and their positions in seconds, in order.

@@ -9,7 +9,7 @@ import typer
 
 from edge import paths
 from edge import settings as configuration
-from edge.camera.open import open_camera
+from edge.camera.sources import open_camera
 from edge.cli import common as console
 from edge.cli import options
 from edge.doctor import bench as benches

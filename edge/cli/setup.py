@@ -11,7 +11,7 @@ import typer
 
 from edge import paths, settings_file
 from edge import settings as configuration
-from edge.camera.open import open_camera
+from edge.camera.sources import open_camera
 from edge.cli import common as console
 from edge.cli import options
 from edge.enrol import storage

@@ -145,7 +145,7 @@ def try_kit(path: Path, threads: int = 1) -> Check:
 
 def check_camera(source: str, seconds: float = CAMERA_SECONDS) -> Iterator[Check]:
     """Read frames for some seconds, and check their size, brightness, rate and age."""
-    from edge.camera.open import open_camera  # loads OpenCV, which may be missing
+    from edge.camera.sources import open_camera  # loads OpenCV, which may be missing
 
     with open_camera(source) as camera:
         began = time.monotonic()

@@ -28,7 +28,7 @@ from edge.kit import guard as onnx_guard
 from edge.kit.format import Kit
 from edge.kit.manifest import NO_ALIGNMENT
 from edge.text import printable, same_spelling
-from edge.vision.detect import MIN_FACE, Face, FaceDetector, YuNetDetector, photo_min_face
+from edge.vision.detect import MIN_FACE, FaceDetector, YuNetDetector, photo_min_face
 from edge.vision.preprocess import SIZE, align, features
 from edge.vision.recognize import Recognizer
 
@@ -132,11 +132,7 @@ def identify_with(recognizer: Recognizer) -> Identify | None:
     """Return a function that recognises a face with a kit, or None if the kit was trained on cropped photos."""
     if recognizer.kit.manifest.alignment == NO_ALIGNMENT:
         return None
-
-    def identify(grey: NDArray[np.uint8], face: Face) -> str | None:
-        return recognizer.recognize_crops(recognizer.crop(grey, face)[None])[0].label
-
-    return identify
+    return lambda grey, face: recognizer.recognize_crops(recognizer.crop(grey, face)[None])[0].label
 
 
 def choose_detector(file: Path | None, kit: Kit | None, *, min_face: int = MIN_FACE) -> FaceDetector:

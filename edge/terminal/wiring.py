@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edge import paths
 from edge.audit.gate import AuditGate
-from edge.camera.open import open_camera
+from edge.camera.sources import open_camera
 from edge.decision.doorlist import DoorList
 from edge.events.health import Count, Health
 from edge.events.sink import Sink

@@ -182,24 +182,12 @@ def _sample(image: NDArray[Any], to_source: NDArray[np.float64], size: tuple[int
 def _directions(images: NDArray[np.float32], spec: FeatureSpec) -> NDArray[np.float32]:
     """Return the squared positive part of the unit slope along each direction, (N, 8, H, W)."""
     along, across = spec.slope_kernels
-    radius = len(along) // 2
-    padded = np.pad(images, [(0, 0), (radius, radius), (radius, radius)], mode="edge")
-    slope_x = _filter(_filter(padded, along, 2), across, 1)
-    slope_y = _filter(_filter(padded, across, 2), along, 1)
-    length = np.sqrt(slope_x**2 + slope_y**2 + np.float32(spec.flat) ** 2)
-    slope_x /= length
-    slope_y /= length
-    return np.stack([np.maximum(x * slope_x + y * slope_y, 0) ** 2 for x, y in direction_vectors()], axis=1)
-
-
-def _filter(images: NDArray[np.float32], kernel: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
-    """Correlate along one axis, without padding."""
-    windows = images.shape[axis] - len(kernel) + 1
-    shifted = (images.take(range(i, i + windows), axis=axis) for i in range(len(kernel)))
-    total = next(shifted) * kernel[0]
-    for weight, image in zip(kernel[1:], shifted, strict=True):
-        total += weight * image
-    return total
+    slopes: NDArray[np.float32] = np.array([
+        [cv2.sepFilter2D(image, cv2.CV_32F, x, y, borderType=cv2.BORDER_REPLICATE) for image in images]
+        for x, y in ((along, across), (across, along))
+    ])  # fmt: skip
+    slopes /= np.sqrt((slopes**2).sum(axis=0) + np.float32(spec.flat) ** 2)
+    return np.stack([np.maximum(x * slopes[0] + y * slopes[1], 0) ** 2 for x, y in direction_vectors()], axis=1)
 
 
 def _average(channels: NDArray[np.float32], cell: int) -> NDArray[np.float32]:

@@ -6,7 +6,7 @@ landmarks, which takes little time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import cv2
@@ -34,7 +34,7 @@ class QualityLimits:
     """Limits that a face must meet to be recognised."""
 
     min_size: float = 16.0
-    """Minimum distance of the eyes, in pixels."""
+    """Minimum distance of the eyes in pixels, corrected for turned heads."""
     min_sharpness: float = 0.14
     """Minimum ratio of fine to coarse detail. A face in focus has 0.17 to 0.45."""
     min_brightness: float = 32.0
@@ -60,20 +60,15 @@ class QualityLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """Measurements of a face. Angles are rough, because they come from five points."""
+    """Measurements of a face, as in QualityLimits. Angles are rough, because they come from five points."""
 
-    reason: str | None
+    reason: str | None = None
     """Why the face is not good enough: one of REASONS, or None if it is."""
     size: float
-    """Distance of the eyes in pixels, corrected for turned heads."""
     sharpness: float
-    """Ratio of fine to coarse detail."""
     brightness: float
-    """Grey level of the brightest 5 % of the face."""
     glare: float
-    """Part of the face that is white."""
     contrast: float
-    """Difference of the grey levels of the darkest and the brightest 5 %."""
     yaw: float
     """Degrees. Above 0, the nose points to the right of the frame."""
     pitch: float
@@ -81,7 +76,6 @@ class Quality:
     roll: float
     """Degrees. Above 0, the head is tilted clockwise in the frame."""
     outside: float
-    """Part of the crop outside the frame."""
 
 
 def assess(
@@ -91,30 +85,32 @@ def assess(
     limits = limits or QualityLimits()
     if crop is None or crop.shape != SIZE:
         crop = align(grey, face.landmarks, SIZE)  # always the same size: sharpness depends on the scale
-    yaw, pitch, roll = pose(face.landmarks)
+    share = np.cumsum(np.bincount(crop.ravel(), minlength=256)) / crop.size  # of pixels up to a grey level
+    darkest, brightest = map(float, np.searchsorted(share, (0.05, 0.95)))
     to_frame = crop_to_frame(face.landmarks, SIZE)
-    darkest, brightest, glare = _exposure(crop)
-    measured: dict[str, Any] = {
-        "size": float(np.hypot(*to_frame[:, 0]) * _EYE_DISTANCE * SIZE[0]),
-        "sharpness": _sharpness(crop),
-        "brightness": brightest,
-        "glare": glare,
-        "contrast": brightest - darkest,
-        "yaw": yaw,
-        "pitch": pitch,
-        "roll": roll,
-        "outside": _outside(to_frame, grey.shape),
-    }
+    points = (_GRID * SIZE[::-1]) @ to_frame[:, :2].T + to_frame[:, 2]
+    yaw, pitch, roll = pose(face.landmarks)
+    found = Quality(
+        size=float(np.hypot(*to_frame[:, 0]) * _EYE_DISTANCE * SIZE[0]),
+        sharpness=_sharpness(crop),
+        brightness=brightest,
+        glare=float(1 - share[249]),
+        contrast=brightest - darkest,
+        yaw=yaw,
+        pitch=pitch,
+        roll=roll,
+        outside=float(1 - np.mean(((points >= 0) & (points <= grey.shape[::-1])).all(axis=1))),
+    )
     failed = {
-        CUT_OFF: measured["outside"] > limits.max_outside,
-        TOO_SMALL: measured["size"] < limits.min_size,
+        CUT_OFF: found.outside > limits.max_outside,
+        TOO_SMALL: found.size < limits.min_size,
         TURNED_AWAY: abs(yaw) > limits.max_yaw or abs(pitch) > limits.max_pitch or abs(roll) > limits.max_roll,
         TOO_DARK: brightest < limits.min_brightness,
-        TOO_BRIGHT: glare > limits.max_glare,
-        LOW_CONTRAST: measured["contrast"] < limits.min_contrast,
-        BLURRED: measured["sharpness"] < limits.min_sharpness,
+        TOO_BRIGHT: found.glare > limits.max_glare,
+        LOW_CONTRAST: found.contrast < limits.min_contrast,
+        BLURRED: found.sharpness < limits.min_sharpness,
     }
-    return Quality(reason=next((reason for reason in REASONS if failed[reason]), None), **measured)
+    return replace(found, reason=next((reason for reason in REASONS if failed[reason]), None))
 
 
 def pose(landmarks: NDArray[Any]) -> tuple[float, float, float]:
@@ -132,13 +128,6 @@ def pose(landmarks: NDArray[Any]) -> tuple[float, float, float]:
     return float(yaw), float(pitch), float(np.degrees(np.arctan2(across[1], across[0])))
 
 
-def _exposure(crop: NDArray[np.uint8]) -> tuple[float, float, float]:
-    """Return the grey levels of the darkest and the brightest 5 % of the pixels, and the part that is white."""
-    share = np.cumsum(np.bincount(crop.ravel(), minlength=256)) / crop.size
-    darkest, brightest = np.searchsorted(share, (0.05, 0.95))
-    return float(darkest), float(brightest), float(1 - share[249])
-
-
 def _sharpness(crop: NDArray[np.uint8]) -> float:
     """Return the ratio of details of one or two pixels to details of several pixels, in the inner face.
 
@@ -147,9 +136,3 @@ def _sharpness(crop: NDArray[np.uint8]) -> float:
     grey = crop[_INNER].astype(np.float32)
     fine, middle, coarse = (cv2.blur(grey, (side, side)) for side in (3, 5, 25))
     return float((fine - middle).std() / max(float((middle - coarse).std()), 1e-3))
-
-
-def _outside(to_frame: NDArray[np.float64], shape: tuple[int, ...]) -> float:
-    """Return the part of the crop that is not in the frame."""
-    points = (_GRID * SIZE[::-1]) @ to_frame[:, :2].T + to_frame[:, 2]
-    return float(1 - np.mean(((points >= 0) & (points <= shape[1::-1])).all(axis=1)))

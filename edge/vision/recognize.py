@@ -18,7 +18,7 @@ from edge.kit.manifest import NO_ALIGNMENT
 from edge.stages import ALIGN, DETECT, RECOGNISE, StageTimer, untimed
 from edge.vision.confidence import score_norm
 from edge.vision.detect import MIN_FACE, Face, FaceDetector, YuNetDetector
-from edge.vision.onnx_session import load_session, uses_prepacking
+from edge.vision.onnx_session import ITERATIVE_CODINGS, load_session
 from edge.vision.preprocess import align
 from edge.vision.quality import Quality, QualityLimits, assess
 
@@ -60,9 +60,8 @@ class Recognition:
 
     def facts(self) -> dict[str, Any]:
         """All fields for JSON, except scores and landmarks."""
-        facts: dict[str, Any] = {
-            name: value for name, value in vars(self).items() if name not in ("scores", "box_xyxy", "landmarks", "quality")
-        }
+        hidden = ("scores", "box_xyxy", "landmarks", "quality")
+        facts: dict[str, Any] = {name: value for name, value in vars(self).items() if name not in hidden}
         if self.box_xyxy is not None:
             facts["box"] = [round(side, 1) for side in self.box_xyxy]
         if self.quality is not None:
@@ -84,13 +83,10 @@ class Recognizer:
         limits: QualityLimits | None = None,
         stage: StageTimer = untimed,
     ) -> None:
-        """`min_face` is the width of the smallest face to look for, in pixels. `limits` are the quality limits of a face.
-
-        `stage` times the stages DETECT, ALIGN and RECOGNISE.
-        """
+        """`min_face` is the width of the smallest face to look for, in pixels. `stage` times DETECT, ALIGN and RECOGNISE."""
         self.stage = stage
         self.kit, self.threads, self.min_face, self.limits = kit, threads, min_face, limits or QualityLimits()
-        prepack = uses_prepacking(kit.manifest.coding.get("kind", ""))
+        prepack = kit.manifest.coding.get("kind") not in ITERATIVE_CODINGS
         self._session = load_session(kit.recognizer, kits.RECOGNIZER, threads=threads, prepack=prepack)
         _check_shapes(self._session, kit)
 
@@ -124,22 +120,18 @@ class Recognizer:
         good = [crop for crop, quality in zip(crops, qualities, strict=True) if quality.reason is None]
         threshold = self.kit.manifest.thresholds.confidence
         recognized = iter(self.recognize_crops(np.stack(good)) if good else [])
-        return [
-            replace(
-                next(recognized) if quality.reason is None else Recognition(threshold=threshold, reason=quality.reason),
-                box_xyxy=face.box_xyxy,
-                landmarks=face.landmarks,
-                quality=quality,
-            )
-            for face, quality in zip(faces, qualities, strict=True)
-        ]
+        results = []
+        for face, quality in zip(faces, qualities, strict=True):
+            found = next(recognized) if quality.reason is None else Recognition(threshold=threshold, reason=quality.reason)
+            results.append(replace(found, box_xyxy=face.box_xyxy, landmarks=face.landmarks, quality=quality))
+        return results
 
     def crop(self, grey: NDArray[np.uint8], face: Face) -> NDArray[np.uint8]:
         """Return the crop of a face in a grey frame, aligned like the crops that the kit was trained on."""
         return align(grey, face.landmarks, self.kit.manifest.size, self.kit.manifest.alignment)
 
     def outputs(self, crops: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
-        """Return the graph's outputs by name for crops (N, H, W): scores (N, C), and the others (N,)."""
+        """Return the graph's outputs for crops (N, H, W): scores (N, C), and the others (N,)."""
         height, width = self.kit.manifest.size
         if crops.dtype != np.uint8 or crops.ndim != 3 or crops.shape[1:] != (height, width):
             raise ValueError(f"crops must be uint8, N x {height} x {width}, not {crops.dtype} {crops.shape}")
@@ -158,16 +150,13 @@ class Recognizer:
         thresholds = manifest.thresholds
         nearest = manifest.labels[int(outputs["label"])]
         confidence, residual, scores = float(outputs["confidence"]), float(outputs["residual"]), outputs["scores"]
-        if not all(np.isfinite(outputs[name]).all() for name in OUTPUTS):
-            reason = INVALID_OUTPUT
-        elif outputs["code_norm"] == 0:
-            reason = BLANK_IMAGE
-        elif residual > thresholds.residual:
-            reason = HIGH_RESIDUAL
-        elif confidence < thresholds.confidence:
-            reason = LOW_CONFIDENCE
-        else:
-            reason = RECOGNISED
+        failed = {
+            INVALID_OUTPUT: not all(np.isfinite(outputs[name]).all() for name in OUTPUTS),
+            BLANK_IMAGE: outputs["code_norm"] == 0,
+            HIGH_RESIDUAL: residual > thresholds.residual,
+            LOW_CONFIDENCE: confidence < thresholds.confidence,
+        }
+        reason = next((reason for reason, holds in failed.items() if holds), RECOGNISED)
         return Recognition(
             label=nearest if reason == RECOGNISED else None,
             nearest=nearest,
@@ -186,9 +175,7 @@ def _check_shapes(session: Any, kit: Kit) -> None:
     people = len(kit.manifest.labels)
     inputs = {(i.name, i.type, tuple(i.shape[1:])) for i in session.get_inputs()}
     outputs = {o.name: (o.type, tuple(o.shape[1:])) for o in session.get_outputs()}
-    wanted = dict.fromkeys(OUTPUTS, ("tensor(float)", ())) | {
-        "scores": ("tensor(float)", (people,)),
-        "label": ("tensor(int64)", ()),
-    }
+    wanted: dict[str, Any] = dict.fromkeys(OUTPUTS, ("tensor(float)", ()))
+    wanted |= {"scores": ("tensor(float)", (people,)), "label": ("tensor(int64)", ())}
     if inputs != {("crops", "tensor(uint8)", kit.manifest.size)} or outputs != wanted:
         raise KitError("The graph of the kit does not match its manifest.", "Build the kit again.")

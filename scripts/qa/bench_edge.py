@@ -18,7 +18,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from edge.camera.open import open_camera
+from edge.camera.sources import open_camera
 from edge.doctor import bench
 from edge.vision.preprocess import FeatureSpec
 from edge.vision.recognize import Recognizer

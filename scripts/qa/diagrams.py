@@ -60,7 +60,7 @@ DIAGRAMS: dict[str, tuple[Lane, ...]] = {
     "frame": (
         lane(
             "Frames in",
-            ("open the sensor, stream or file", "edge/camera/open.py"),
+            ("open the sensor, stream or file", "edge/camera/sources.py"),
             ("newest frame with its capture time", "edge/camera/live.py"),
             ("main loop", "edge/terminal/loop.py"),
         ),

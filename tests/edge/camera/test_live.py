@@ -16,7 +16,7 @@ import pytest
 from edge.camera import live, mjpeg, sources
 from edge.camera.base import STALL_SECONDS, Camera
 from edge.camera.live import LiveCamera
-from edge.camera.open import open_camera
+from edge.camera.sources import open_camera
 from edge.errors import CameraError
 from tests.fakes.cameras import DEADLINE, ManualClock, camera_threads, grey_image, grey_level, next_frame
 from tests.fakes.mjpeg_server import MjpegServer, grey_jpeg, jpeg, part

@@ -13,7 +13,7 @@ import pytest
 
 from edge.camera import recording
 from edge.camera.base import Camera, CameraHealth, Frame
-from edge.camera.open import open_camera
+from edge.camera.sources import open_camera
 from edge.errors import CameraError
 from tests.fakes.cameras import DEADLINE, ManualClock, grey_image, grey_level, next_frame
 from tests.fakes.mjpeg_server import jpeg

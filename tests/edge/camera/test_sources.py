@@ -15,7 +15,7 @@ import pytest
 
 from edge.camera import live, sources
 from edge.camera.base import display_name, is_bgr
-from edge.camera.open import open_camera
+from edge.camera.sources import open_camera
 from edge.errors import CameraError
 from tests.fakes.cameras import FakeCapture, FakePicamera2, camera_threads, grey_image, grey_level, next_frame
 from tests.fakes.mjpeg_server import MjpegServer

@@ -25,7 +25,7 @@ import pytest
 
 from edge import paths
 from edge.camera.base import Camera
-from edge.camera.open import open_camera
+from edge.camera.sources import open_camera
 from edge.kit import format as kits
 from edge.kit.format import Kit
 from edge.terminal import wiring as assembly

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from edge import stages
-from edge.camera.open import open_camera
+from edge.camera.sources import open_camera
 from edge.doctor import bench
 from edge.doctor.bench import Report, Times
 from edge.vision.recognize import Recognizer

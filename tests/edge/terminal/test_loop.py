@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from edge.camera.base import Camera, Frame
-from edge.camera.open import open_camera
 from edge.camera.recording import Recording
+from edge.camera.sources import open_camera
 from edge.decision.doorlist import DoorList
 from edge.errors import KitError
 from edge.events.event import Event
