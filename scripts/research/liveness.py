@@ -173,7 +173,7 @@ def replay_results(frames: list[NDArray[np.uint8]]) -> Iterator[str]:
 def main(
     visits: Annotated[int, typer.Option(min=1, max=VISITS, help="Visits of each person in each case.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Measure three people only.")] = False,
-    development: Annotated[bool, typer.Option("--development", help="Use the people with whom the limits were set.")] = False,
+    development: Annotated[bool, typer.Option("--development", help="Use the people on which the limits were set.")] = False,
     only: Annotated[str | None, typer.Option(help="Measure one part: challenge or screen.")] = None,
     output: Output = None,
 ) -> None:

@@ -304,9 +304,9 @@ def test_lost_camera_is_one_event_and_one_warning(door: Path) -> None:
         assert process.stderr is not None
         server.go_down()
         warning = process.stderr.readline()
-        told = f"{page_of(lines)}events.json"
+        url = f"{page_of(lines)}events.json"
         end = time.monotonic() + DEADLINE
-        while b'"kind": "camera"' not in urllib.request.urlopen(told, timeout=DEADLINE).read():
+        while b'"kind": "camera"' not in urllib.request.urlopen(url, timeout=DEADLINE).read():
             assert time.monotonic() < end
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
