@@ -1,19 +1,14 @@
 """Read dataclasses from TOML tables, and write them as TOML: the fields and their types define the format.
 
-The text below a field describes its key, in the template and in docs/reference/settings.md.
+`scripts/qa/settings_template.py` makes settings.template.toml from the same fields.
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import re
-import textwrap
-from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -59,7 +54,7 @@ class TableReader:
                     values[key] = self._value(known[key], value)
                 except ValueError as expected:
                     self.problems.append(f"{where}{key} must be {expected}, not {_shown(value)}")
-        required = [item.name for item in fields(kind) if _default(item) is MISSING]
+        required = [item.name for item in fields(kind) if item.default is item.default_factory is MISSING]
         self.problems += [f"{where}{name} is missing" for name in required if name not in table]
         if len(self.problems) > count:
             return None
@@ -116,10 +111,6 @@ def table_type(hint: Any) -> Any:
     return kind if is_dataclass(kind) else None
 
 
-def _default(item: Any) -> Any:
-    return item.default if item.default_factory is MISSING else item.default_factory()
-
-
 def _shown(value: Any) -> str:
     kinds: dict[type, str] = {dict: "a table", list: "a list"}
     return kinds.get(type(value)) or ("such a large number" if _is_huge(value) else printable(repr(value)[:40]))
@@ -130,38 +121,14 @@ def _is_huge(value: Any) -> bool:
     return type(value) is int and not -(1 << 63) <= value < 1 << 63
 
 
-# Writing.
-
-
-def template(settings: Any) -> str:
-    """Return a file that changes nothing: each key with its meaning and default, as a comment."""
-    lines = []
-    for name, table, kind in _tables(settings):
-        lines.append(f"# {(inspect.getdoc(kind) or '').partition(chr(10))[0]}")
-        lines.append(f"# [{name}]" if table is None else f"[{name}]")
-        docs, hints = field_docs(kind), get_type_hints(kind)
-        for item in fields(kind):
-            value = _default(item) if table is None else getattr(table, item.name)
-            unset = '"..."' if _without_none(hints[item.name]) in (str, Path) else "..."
-            lines.append(f"# {item.name} = {to_toml(value) if value not in (None, MISSING) else unset}")
-            lines += textwrap.wrap(docs[item.name], 110, initial_indent="#     ", subsequent_indent="#     ")
-        lines.append("")
-    return "\n".join(lines)
-
-
 def as_toml(settings: Any) -> str:
     """Return a file with all values that are set. Passwords in addresses are masked."""
     lines = []
-    for name, table, _ in _tables(settings):
+    for name, table in vars(settings).items():
         if table is not None:
             values = {key: value for key, value in vars(table).items() if value is not None}
             lines += [f"[{name}]", *(f"{key} = {to_toml(_masked(value))}" for key, value in values.items()), ""]
     return "\n".join(lines)
-
-
-def _tables(settings: Any) -> Iterator[tuple[str, Any, type[Any]]]:
-    hints = get_type_hints(type(settings))
-    return ((item.name, getattr(settings, item.name), table_type(hints[item.name])) for item in fields(settings))
 
 
 def _masked(value: Any) -> Any:
@@ -169,18 +136,6 @@ def _masked(value: Any) -> Any:
         return display_name(value) if isinstance(value, str) and "://" in value else value
     except ValueError:
         return "***"
-
-
-def field_docs(kind: type[Any]) -> dict[str, str]:
-    """Return the text below each field of a dataclass, which Python does not keep."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(body, ast.ClassDef)
-    docs = {}
-    for pair in pairwise(body.body):
-        match pair:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                docs[name] = " ".join(text.split())
-    return docs
 
 
 def to_toml(value: Any) -> str:

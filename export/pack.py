@@ -10,8 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from edge.credentials import load_private_key, write_key_pair
 from edge.errors import UsageError
-from edge.keys import load_private_key, write_key_pair
 from edge.kit import format as kits
 from edge.kit import selftest
 from edge.kit.manifest import MAX_VERSION, Manifest, Thresholds

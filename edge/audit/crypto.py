@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edge.credentials import load_private_key, load_public_key, write_key_pair
 from edge.errors import SinkError, UsageError
-from edge.keys import load_private_key, load_public_key, write_key_pair
 
 _PURPOSE = b"lclrr-edge sealed picture 1"
 _NONCE = bytes(12)  # each box has its own key, so the nonce can be constant

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,7 @@ def show(file: options.SettingsArgument = None) -> None:
 @config.command()
 def template() -> None:
     """Print a settings file to start from. It has every key, its meaning and its default."""
-    typer.echo(settings_file.template(configuration.Settings()), nl=False)
+    typer.echo(files("edge").joinpath("settings.template.toml").read_text(encoding="utf-8"), nl=False)
 
 
 def capture(

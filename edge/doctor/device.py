@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -37,8 +36,6 @@ class Device:
 
     root: Path = Path("/")
     """Root of the file system."""
-    path: str | None = None
-    """Search path for commands; None: PATH."""
     machine: str = field(default_factory=platform.machine)
     """x86_64, aarch64..."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -53,16 +50,12 @@ class Device:
 
     def run(self, *arguments: str) -> str | None:
         """Return the output of a command, or None if it is missing or fails."""
-        command = shutil.which(arguments[0], path=self.path)
-        if command is None:
-            return None
         try:
-            done = subprocess.run(
-                [command, *arguments[1:]], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_SECONDS
-            )
-        except (OSError, subprocess.TimeoutExpired):
+            return subprocess.check_output(
+                arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, timeout=COMMAND_SECONDS
+            ).strip()
+        except (OSError, subprocess.SubprocessError):
             return None
-        return done.stdout.strip() if done.returncode == 0 else None
 
 
 def check_cpu(device: Device) -> Iterator[Check]:

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from edge.credentials import load_public_key
 from edge.errors import (
     KitDamagedError,
     KitError,
@@ -29,7 +30,6 @@ from edge.errors import (
     KitUnsignedError,
     SignatureUnavailableError,
 )
-from edge.keys import load_public_key
 from edge.kit import guard
 from edge.kit.manifest import Manifest
 

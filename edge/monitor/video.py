@@ -26,9 +26,8 @@ log = logging.getLogger(__name__)
 class VideoWriter(Worker[View]):
     """A viewer that writes an .mp4 or .avi file with a constant frame rate.
 
-    Without `fps` the rate is that of the first two frames. The video follows the times of the frames: gaps are filled, up to
-    a second, and a frame too many is left out. All frames get the size of the first. With `live`, frames that the disk has no
-    time for are dropped; without, the caller waits. The file gets its name when it is complete.
+    Without `fps` the rate is that of the first two frames. Gaps are filled, up to a second, and a frame too many is left out.
+    With `live`, frames that do not fit into the queue are dropped; without, the caller waits.
     """
 
     def __init__(self, path: str | Path, fps: float | None = None, *, live: bool = False) -> None:

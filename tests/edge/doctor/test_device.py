@@ -21,10 +21,11 @@ SYNCHRONISED = "run/systemd/timesync/synchronized"
 
 
 @pytest.fixture
-def pi(tmp_path: Path) -> Device:
+def pi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Device:
     """A Raspberry Pi 4 without problems."""
     root, commands = tmp_path / "root", tmp_path / "bin"
     commands.mkdir()
+    monkeypatch.setenv("PATH", str(commands))
     files = {
         "proc/cpuinfo": CPUINFO,
         "proc/device-tree/model": "Raspberry Pi 4 Model B Rev 1.5\0",
@@ -36,7 +37,7 @@ def pi(tmp_path: Path) -> Device:
     }
     for file, text in files.items():
         write(root, file, text)
-    pi = Device(root=root, path=str(commands), machine="aarch64", now=datetime(2026, 3, 1, 12, tzinfo=UTC))
+    pi = Device(root=root, machine="aarch64", now=datetime(2026, 3, 1, 12, tzinfo=UTC))
     add_command(pi, "vcgencmd", "echo throttled=0x0")
     return pi
 
@@ -47,7 +48,7 @@ def write(root: Path, file: str, text: str) -> None:
 
 
 def add_command(pi: Device, name: str, script: str) -> None:
-    file = Path(str(pi.path)) / name
+    file = pi.root.parent / "bin" / name
     file.write_text(f"#!/bin/sh\n{script}\n")
     file.chmod(0o755)
 
@@ -99,7 +100,7 @@ def test_throttling_is_read_from_the_kernel_if_the_command_fails(pi: Device) -> 
 
 def test_command_that_hangs_is_stopped(pi: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "COMMAND_SECONDS", 0.1)
-    add_command(pi, "vcgencmd", "exec sleep 60")
+    add_command(pi, "vcgencmd", "exec /bin/sleep 60")
     (check,) = device.check_throttling(pi)
     assert check.found == "not reported by this device"
 
