@@ -61,17 +61,14 @@ class CommandSink(Worker[Event]):
         try:
             process.communicate(event.to_json().encode() + b"\n", timeout=seconds)
         except subprocess.TimeoutExpired:
-            self._end_group(process)
+            for end in (signal.SIGTERM, signal.SIGKILL):
+                with suppress(OSError):  # already ended, or owned by another user through sudo
+                    os.killpg(process.pid, end)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(self.GRACE_SECONDS)
             raise DeliveryError(f"stopped after {seconds:.1f} s") from None
         if process.returncode:
             raise DeliveryError(f"ended with code {process.returncode}")
-
-    def _end_group(self, process: subprocess.Popen[bytes]) -> None:
-        for end in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(OSError):  # already ended, or owned by another user through sudo
-                os.killpg(process.pid, end)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(self.GRACE_SECONDS)
 
 
 def check_seconds(seconds: float) -> None:

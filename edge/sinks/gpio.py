@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -85,7 +86,5 @@ class Relay(Worker[Event]):
         return left if self._is_on else None
 
     def _end(self) -> None:
-        try:
+        with closing(self._device):
             self._device.off()
-        finally:
-            self._device.close()

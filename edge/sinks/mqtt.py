@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 REPLY_SECONDS = 5.0  # for the broker, to accept a connection or acknowledge a message
 CHECK_SECONDS = 1.0  # between two looks at the connection
 PAUSE_SECONDS = 5.0  # longest pause between two attempts: a grant expires meanwhile
-NAME = "the MQTT broker"
-ONLINE, OFFLINE = "online", "offline"
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +95,7 @@ def open_sink(settings: MqttSettings) -> RetrySink:
     receiver = MqttReceiver(settings)
     return RetrySink(
         receiver.send,
-        name=NAME,
+        name="the MQTT broker",
         capacity=settings.waiting,
         pause_seconds=PAUSE_SECONDS,
         idle=receiver.maintain,
@@ -119,7 +117,7 @@ class MqttReceiver:
         self._settings = settings
         self._password, self._tls = credentials(settings)
         self._client: Client | None = None  # of the current connection; once it is down it stays down
-        self._replies: queue.SimpleQueue[tuple[int | None, str]] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[tuple[int | None, ReasonCode]] = queue.SimpleQueue()
         self._camera = "ON"
         if settings.user is not None and not settings.tls:
             log.warning("the MQTT password for %s is sent without encryption: tls is off", settings.host)
@@ -145,7 +143,7 @@ class MqttReceiver:
                 for topic, fields in discovery(self._settings).items():
                     self._publish(topic, strict_json(fields), retain=True)
                 self._publish(f"{self._settings.topic}/camera", self._camera, retain=True)
-                self._publish(f"{self._settings.topic}/state", ONLINE, retain=True)
+                self._publish(f"{self._settings.topic}/state", "online", retain=True)
             except DeliveryError as problem:  # for example no right to write there: events may still pass
                 log.warning("the terminal was not announced to the MQTT broker: %s", problem)
             except TemporaryError:
@@ -157,7 +155,7 @@ class MqttReceiver:
         """End the connection. After an error the broker itself publishes that this terminal is offline."""
         with suppress(TemporaryError, DeliveryError):
             if self._is_connected():
-                self._publish(f"{self._settings.topic}/state", OFFLINE, retain=True)
+                self._publish(f"{self._settings.topic}/state", "offline", retain=True)
         self._close()
 
     def _is_connected(self) -> bool:
@@ -178,13 +176,13 @@ class MqttReceiver:
         )
         client.connect_timeout = REPLY_SECONDS
         client.username_pw_set(settings.user, self._password)
-        client.will_set(f"{settings.topic}/state", OFFLINE, qos=1, retain=True)
+        client.will_set(f"{settings.topic}/state", "offline", qos=1, retain=True)
         if self._tls is not None:
             client.tls_set_context(self._tls)
         # A reply belongs to a message (its number) or to the connection (0), or reports its loss (None).
-        client.on_connect = lambda c, u, flags, code, properties: replies.put((0, _problem(code)))
-        client.on_publish = lambda c, u, number, code, properties: replies.put((number, _problem(code)))
-        client.on_disconnect = lambda c, u, flags, code, properties: replies.put((None, str(code)))
+        client.on_connect = lambda c, u, flags, code, properties: replies.put((0, code))
+        client.on_publish = lambda c, u, number, code, properties: replies.put((number, code))
+        client.on_disconnect = lambda c, u, flags, code, properties: replies.put((None, code))
         try:
             client.connect(settings.host, settings.port, keepalive=15)
         except (OSError, ValueError) as error:  # ValueError: an impossible host name
@@ -199,9 +197,8 @@ class MqttReceiver:
         from paho.mqtt.properties import Properties
 
         assert self._client is not None
-        properties = None
+        properties = Properties(PacketTypes.PUBLISH)
         if expires_seconds is not None:
-            properties = Properties(PacketTypes.PUBLISH)
             properties.MessageExpiryInterval = expires_seconds
         sent = self._client.publish(topic, payload, qos=1, retain=retain, properties=properties)
         if sent.rc != 0:
@@ -213,24 +210,20 @@ class MqttReceiver:
         """Wait for a reply and return the problem that it reports, or an empty text."""
         while True:
             try:
-                replied, problem = self._replies.get(timeout=REPLY_SECONDS)
+                replied, code = self._replies.get(timeout=REPLY_SECONDS)
             except queue.Empty:
                 client.disconnect()  # the state of the message is unknown: begin with a new connection
                 raise TemporaryError("the broker does not reply") from None
             if replied is None:
-                raise TemporaryError(f"the connection was lost ({problem})")
+                raise TemporaryError(f"the connection was lost ({code})")
             if replied == number:
-                return problem
+                return str(code) if code.is_failure else ""
 
     def _close(self) -> None:
         if self._client is not None:
             self._client.disconnect()
             self._client.loop_stop()
             self._client = None
-
-
-def _problem(code: ReasonCode) -> str:
-    return str(code) if code.is_failure else ""
 
 
 def credentials(settings: MqttSettings) -> tuple[str | None, ssl.SSLContext | None]:
