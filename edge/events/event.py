@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import uuid
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from edge.decision.door import Decision
 from edge.text import strict_json
@@ -81,6 +82,20 @@ def decision_event(decision: Decision, *, now: float, utc: datetime) -> Event:
         seconds_from_first_sight=_number(now - decision.first_seen),
         seconds_from_capture=_number(now - decision.captured),
     )
+
+
+def message(event: Event, *, age_seconds: float, grant_seconds: float, names: bool) -> dict[str, Any]:
+    """Return the fields for a remote receiver, `age_seconds` after the event. `names` keeps the label."""
+    fields = asdict(event) | {"nonce": None, "expires": None}
+    if not names:
+        fields["label"] = None
+    if event.grants:
+        fields["expires"] = utc_text(datetime.fromisoformat(event.utc) + timedelta(seconds=grant_seconds))
+        if age_seconds < grant_seconds:
+            fields["nonce"] = event.event_id
+        else:  # a receiver that looks for `granted` opens nothing
+            fields |= {"outcome": "expired", "reason": "granted, but not delivered in time"}
+    return fields
 
 
 def utc_text(when: datetime) -> str:

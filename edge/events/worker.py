@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import random
 import threading
 import time
 from collections import Counter, deque
@@ -14,7 +16,7 @@ from edge.text import plural
 
 CLOSE_SECONDS = 1.0
 """Usual time for the last items: a service must stop within 2 seconds."""
-RETRY_SECONDS = 0.5  # until `idle` is called again after an error
+RETRY_SECONDS = 0.5  # the first pause before another attempt
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -24,11 +26,16 @@ class DeliveryError(Exception):
     """An expected failure to deliver one item. The message contains no names of people."""
 
 
+class TemporaryError(Exception):
+    """The receiver cannot be reached or is busy: try again. The message contains no names of people."""
+
+
 class Worker(Generic[T]):
     """Calls `work(item)` for each item, in order, on its own thread. A Worker of events is a complete sink.
 
-    - `work` returns None if the item is done. It returns a number of seconds to be called again with the same item; a new item
-      or the end shortens this pause. If it raises, the item has failed.
+    - If `work` raises TemporaryError, it is called again with the same item, until the item is `keep_seconds` old. The pause
+      doubles up to `pause_seconds`, less a random part so that terminals do not retry at the same time. A new item or the end
+      shortens it. After any other exception the item has failed.
     - `idle` is called when the queue is empty. It returns the seconds until its next call, or None: not before the next item.
     - `finish` is called once at the end, on the same thread.
     - `accepts` says which items are handled; others are ignored.
@@ -38,19 +45,24 @@ class Worker(Generic[T]):
 
     def __init__(
         self,
-        work: Callable[[T], float | None],
+        work: Callable[[T], object],
         *,
         name: str,
         accepts: Callable[[T], bool] = lambda item: True,
         capacity: int = 256,
         wait_if_full: bool = False,
+        keep_seconds: float = math.inf,
+        pause_seconds: float = 30.0,
         close_seconds: float = CLOSE_SECONDS,
         idle: Callable[[], float | None] = lambda: None,
         finish: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._counts = Counter[str]()
         self._since = 0.0
+        self._failures = 0  # temporary errors since the last success
+        self._keep_seconds, self._pause_seconds, self._jitter = keep_seconds, pause_seconds, jitter
         self._work, self._idle, self._finish, self._name = work, idle, finish, name
         self._accepts, self._clock = accepts, clock
         self._capacity, self._wait_if_full, self._close_seconds = capacity, wait_if_full, close_seconds
@@ -121,25 +133,28 @@ class Worker(Generic[T]):
             log.exception("%s was not closed cleanly", self._name)
 
     def _handle_first(self) -> float | None:
-        """Work on the first item, and take it out of the queue unless it wants another attempt."""
+        """Work on the first item. Return the pause before another attempt, or None if the item is out of the queue."""
         with self._changed:
             if not self._queue:  # close() has just given up
                 return None
             self._since, item = self._queue[0]
         try:
-            pause = self._work(item)
-            if pause is not None:
-                self._counts["retried"] += 1
-                return pause
+            if self.waited_seconds() > self._keep_seconds:
+                raise DeliveryError("an item was not delivered in time")
+            self._work(item)
             self._counts["delivered"] += 1
         except OutputClosed:
             raise
+        except TemporaryError as problem:
+            self._counts["retried"] += 1
+            return self._pause(problem)
         except DeliveryError as problem:
             self._counts["failed"] += 1
             log.warning("%s: %s", self._name, problem)
         except Exception:
             self._counts["failed"] += 1
             log.exception("%s: an item was not delivered", self._name)
+        self._failures = 0
         with self._changed:
             if self._queue:
                 self._queue.popleft()
@@ -148,8 +163,18 @@ class Worker(Generic[T]):
 
     def _call_idle(self) -> float | None:
         try:
-            return self._idle()
+            pause = self._idle()
+        except TemporaryError as problem:
+            return self._pause(problem)
         except Exception:
             self._counts["failed"] += 1
             log.exception("%s failed while it waited for items", self._name)
             return RETRY_SECONDS
+        self._failures = 0
+        return pause
+
+    def _pause(self, problem: TemporaryError) -> float:
+        log.warning("%s: %s; will retry", self._name, problem)
+        longest = min(RETRY_SECONDS * 2.0 ** min(self._failures, 30), self._pause_seconds)
+        self._failures += 1
+        return longest * (0.5 + 0.5 * self._jitter())

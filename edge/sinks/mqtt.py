@@ -13,6 +13,8 @@ import queue
 import re
 import socket
 import ssl
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
@@ -22,9 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from edge.credentials import read_secret, tls_context
 from edge.errors import SinkError, require
-from edge.events.event import Event
-from edge.events.worker import DeliveryError
-from edge.sinks.retry import RetrySink, TemporaryError, message
+from edge.events.event import Event, message
+from edge.events.worker import DeliveryError, TemporaryError, Worker
 from edge.text import strict_json
 
 if TYPE_CHECKING:
@@ -90,26 +91,14 @@ class MqttSettings:
         return f"lclrr-edge/{self.terminal or re.sub('[^A-Za-z0-9_-]', '-', socket.gethostname()) or 'terminal'}"
 
 
-def open_sink(settings: MqttSettings) -> RetrySink:
-    """Return a sink that connects in the background. A wrong file is an error now; a broker that is offline is not."""
-    receiver = MqttReceiver(settings)
-    return RetrySink(
-        receiver.send,
-        name="the MQTT broker",
-        capacity=settings.waiting,
-        pause_seconds=PAUSE_SECONDS,
-        idle=receiver.maintain,
-        finish=receiver.disconnect,
-    )
+class MqttSink(Worker[Event]):
+    """A sink that publishes each event at least once, in order, also after a restart of the broker.
 
-
-class MqttReceiver:
-    """An MQTT broker. Each event is published at least once, in order, also after a restart of the broker.
-
-    Nothing outlives a connection except the sink's queue, so no grant is repeated unchanged: each attempt reads the clock.
+    It connects in the background. A wrong file is an error now; a broker that is offline is not. Nothing outlives a connection
+    except the queue, so no grant is repeated unchanged: each attempt reads the clock.
     """
 
-    def __init__(self, settings: MqttSettings) -> None:
+    def __init__(self, settings: MqttSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
         try:
             import paho.mqtt.client  # noqa: F401
         except ImportError:
@@ -121,11 +110,19 @@ class MqttReceiver:
         self._camera = "ON"
         if settings.user is not None and not settings.tls:
             log.warning("the MQTT password for %s is sent without encryption: tls is off", settings.host)
+        super().__init__(
+            self._send,
+            name="the MQTT broker",
+            capacity=settings.waiting,
+            pause_seconds=PAUSE_SECONDS,
+            idle=self._maintain,
+            finish=self._disconnect,
+            clock=clock,
+        )
 
-    def send(self, event: Event, age_seconds: float) -> None:
-        """Publish an event, and return when it is acknowledged."""
-        self.maintain()
-        topic, settings = self._settings.topic, self._settings
+    def _send(self, event: Event) -> None:
+        self._maintain()
+        topic, settings, age_seconds = self._settings.topic, self._settings, self.waited_seconds()
         if event.kind in ("start", "camera"):
             self._camera = "OFF" if event.outcome == "lost" else "ON"
             self._publish(f"{topic}/camera", self._camera, retain=True)
@@ -134,7 +131,7 @@ class MqttReceiver:
         seconds = None if fields["nonce"] is None else max(1, math.ceil(settings.grant_seconds - age_seconds))
         self._publish(f"{topic}/event", strict_json(fields), expires_seconds=seconds)
 
-    def maintain(self) -> float:
+    def _maintain(self) -> float:
         """Connect and announce this terminal, unless the connection is up. Return the seconds until the next look."""
         if not self._is_connected():
             self._close()
@@ -151,7 +148,7 @@ class MqttReceiver:
                 raise
         return CHECK_SECONDS
 
-    def disconnect(self) -> None:
+    def _disconnect(self) -> None:
         """End the connection. After an error the broker itself publishes that this terminal is offline."""
         with suppress(TemporaryError, DeliveryError):
             if self._is_connected():

@@ -19,9 +19,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from edge.credentials import read_secret, tls_context
 from edge.errors import SinkError, require
-from edge.events.event import Event
-from edge.events.worker import DeliveryError
-from edge.sinks.retry import RetrySink, TemporaryError, message
+from edge.events.event import Event, message
+from edge.events.worker import DeliveryError, TemporaryError, Worker
 from edge.text import strict_json
 
 TEMPORARY_4XX = {408, 425, 429}
@@ -63,22 +62,25 @@ class WebhookSettings:
         require(1 <= self.waiting <= 100_000, f"waiting must be between 1 and 100000, not {self.waiting}")
 
 
-def open_sink(settings: WebhookSettings) -> RetrySink:
-    receiver = WebhookReceiver(settings)
-    return RetrySink(receiver.send, name=receiver.name, capacity=settings.waiting, keep_seconds=settings.keep_seconds)
+class WebhookSink(Worker[Event]):
+    """A sink that posts each event to a web server, on a new connection. Redirections are not followed."""
 
-
-class WebhookReceiver:
-    """A web server that gets each event as a POST, on a new connection. Redirections are not followed."""
-
-    def __init__(self, settings: WebhookSettings, *, utc: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        settings: WebhookSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        utc: Callable[[], float] = time.time,
+    ) -> None:
         self._settings, self._url, self._utc = settings, _parts(settings.url), utc
         self._secret, self._tls = credentials(settings)
-        self.name = f"the webhook at {self._url.hostname}"  # not the whole address: a path may contain a token
+        name = f"the webhook at {self._url.hostname}"  # not the whole address: a path may contain a token
+        super().__init__(self._post, name=name, capacity=settings.waiting, keep_seconds=settings.keep_seconds, clock=clock)
 
-    def send(self, event: Event, age_seconds: float) -> None:
+    def _post(self, event: Event) -> None:
         """Post an event, signed with the HMAC-SHA256 of time and body, and return when the server has accepted it."""
         url, settings, unix_seconds = self._url, self._settings, int(self._utc())
+        age_seconds = self.waited_seconds()
         fields = message(event, age_seconds=age_seconds, grant_seconds=settings.grant_seconds, names=settings.names)
         body = strict_json(fields).encode()
         digest = hmac.new(self._secret, f"{unix_seconds}.".encode() + body, hashlib.sha256).hexdigest()

@@ -27,9 +27,11 @@ from edge.monitor.metrics import Metrics
 from edge.monitor.preview import Preview
 from edge.monitor.video import VideoWriter
 from edge.settings import Settings, read_door_list
-from edge.sinks import gpio, mqtt, webhook
+from edge.sinks import gpio
 from edge.sinks.command import CommandSink
+from edge.sinks.mqtt import MqttSink
 from edge.sinks.stdout import json_sink, text_sink
+from edge.sinks.webhook import WebhookSink
 from edge.stages import StageTimer, untimed
 from edge.terminal.loop import Terminal
 from edge.terminal.service import SystemdNotifier
@@ -129,9 +131,9 @@ def open_sinks(settings: Settings) -> Iterator[tuple[str, Sink]]:
     if events.on_grant is not None:
         yield "command", CommandSink(events.on_grant, events.on_grant_seconds)
     if settings.mqtt is not None:
-        yield "mqtt", mqtt.open_sink(settings.mqtt)
+        yield "mqtt", MqttSink(settings.mqtt)
     if settings.webhook is not None:
-        yield "webhook", webhook.open_sink(settings.webhook)
+        yield "webhook", WebhookSink(settings.webhook)
     if sys.stdout is not None and (events.json_lines or (events.json_lines is None and not sys.stdout.isatty())):
         yield "stdout", json_sink(sys.stdout)
     if sys.stderr is not None and sys.stderr.isatty():

@@ -24,10 +24,8 @@ from edge.audit.log import AuditLog
 from edge.events.event import Event
 from edge.events.sink import Sink
 from edge.sinks.gpio import Relay
-from edge.sinks.mqtt import MqttSettings
-from edge.sinks.mqtt import open_sink as open_mqtt
-from edge.sinks.webhook import WebhookSettings
-from edge.sinks.webhook import open_sink as open_webhook
+from edge.sinks.mqtt import MqttSettings, MqttSink
+from edge.sinks.webhook import WebhookSettings, WebhookSink
 from tests.fixtures.events import make_event
 
 CALLS = 1000
@@ -77,10 +75,10 @@ def measure(folder: Path) -> dict[str, Any]:
         sinks: dict[str, Callable[[], Sink]] = {"relay, the pin hangs": lambda: Relay(StuckPin(), 3.0)}
         for fault, port in ports.items():
             url = f"http://127.0.0.1:{port}/"
-            sinks[f"MQTT, the broker {fault}"] = lambda port=port: open_mqtt(  # type: ignore[misc]
+            sinks[f"MQTT, the broker {fault}"] = lambda port=port: MqttSink(  # type: ignore[misc]
                 MqttSettings(host="127.0.0.1", port=port, tls=False)
             )
-            sinks[f"webhook, the server {fault}"] = lambda url=url: open_webhook(  # type: ignore[misc]
+            sinks[f"webhook, the server {fault}"] = lambda url=url: WebhookSink(  # type: ignore[misc]
                 WebhookSettings(url=url, secret_env=SECRET)
             )
         sinks["audit log"] = lambda: AuditGate(AuditSettings(path=folder / "door.db"), [])

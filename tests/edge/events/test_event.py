@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from datetime import timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.events.event import EVENT_SCHEMA, Event, notice
+from edge.events.event import EVENT_SCHEMA, Event, message, notice
 from tests.fixtures.events import DECISION, NOON, make_event
 
 
@@ -83,3 +83,17 @@ def test_rounding_keeps_the_order_of_confidence_and_threshold(one: float, other:
     low, high = sorted((one, other))
     event = make_event(confidence=high, threshold=low)
     assert (event.confidence or 0) >= (event.threshold or 0)
+
+
+@given(age=st.floats(0, 100), seconds=st.floats(0.1, 60), names=st.booleans(), granted=st.booleans())
+def test_only_a_grant_in_time_has_a_nonce(age: float, seconds: float, names: bool, granted: bool) -> None:
+    event = make_event(outcome="granted" if granted else "denied")
+    fields = message(event, age_seconds=age, grant_seconds=seconds, names=names)
+    is_valid = granted and age < seconds
+    assert (fields["outcome"] == "granted") == is_valid
+    assert fields["nonce"] == (event.event_id if is_valid else None)
+    assert fields["label"] == ("anna" if names else None)
+    assert (fields["expires"] is None) == (not granted)
+    if granted:
+        lifetime = datetime.fromisoformat(fields["expires"]) - datetime.fromisoformat(event.utc)
+        assert abs(lifetime.total_seconds() - seconds) < 0.002

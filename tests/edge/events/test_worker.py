@@ -9,7 +9,7 @@ import pytest
 
 from edge.events.event import Event
 from edge.events.sink import OutputClosed, Sink, deliver
-from edge.events.worker import DeliveryError, Worker
+from edge.events.worker import DeliveryError, TemporaryError, Worker
 from tests.fakes.sinks import Barrier, CallbackSink, RecordingSink, fail
 from tests.fixtures.events import make_event
 from tests.fixtures.waiting import until
@@ -94,13 +94,15 @@ def test_closed_output_is_reported_to_the_caller() -> None:
 
 def test_item_is_repeated_after_a_pause_and_a_new_item_ends_the_pause() -> None:
     attempts: queue.SimpleQueue[int] = queue.SimpleQueue()
-    pauses = iter([0.001, 3600.0, 3600.0])
+    failures = iter(range(3))
 
-    def work(number: int) -> float | None:
+    def work(number: int) -> None:
         attempts.put(number)
-        return next(pauses, None)
+        if next(failures, None) is not None:
+            raise TemporaryError("away")
 
-    worker: Worker[int] = Worker(work, name="test", close_seconds=LONG)
+    worker: Worker[int] = Worker(work, name="test", close_seconds=LONG, jitter=lambda: 0.0)
+    worker._pause = lambda problem: 3600.0 if worker.health().retried > 1 else 0.001  # type: ignore[method-assign]
     worker.handle(0)
     assert [attempts.get(timeout=30) for _ in range(2)] == [0, 0]
     worker.handle(1)
@@ -108,17 +110,51 @@ def test_item_is_repeated_after_a_pause_and_a_new_item_ends_the_pause() -> None:
     worker.handle(2)  # ends the third pause
     worker.close()
     assert [attempts.get(timeout=30) for _ in range(3)] == [0, 1, 2]
+    assert (worker.health().delivered, worker.health().failed) == (3, 0)
 
 
-def test_close_makes_one_last_attempt_and_finishes() -> None:
+def test_pauses_double_to_a_limit_and_start_again_after_a_success() -> None:
+    problems = [TemporaryError("away")] * 4
+
+    def work(_: int) -> None:
+        if problems:
+            raise problems.pop()
+
+    worker: Worker[int] = Worker(work, name="test", pause_seconds=3.0, jitter=lambda: 0.5)
+    worker.close()
+    worker._queue.append((0.0, 0))
+    pauses = [worker._handle_first() for _ in range(5)]
+    assert pauses == [0.375, 0.75, 1.5, 2.25, None]  # three quarters of 0.5, 1, 2, 3
+    problems.append(TemporaryError("away"))
+    worker._queue.append((0.0, 1))
+    assert worker._handle_first() == 0.375
+
+
+def test_item_is_not_repeated_for_ever() -> None:
+    now = [0.0]
+
+    def work(_: int) -> None:
+        raise TemporaryError("away")
+
+    worker: Worker[int] = Worker(work, name="test", keep_seconds=60.0, pause_seconds=0.001, clock=lambda: now[0])
+    worker.handle(0)
+    until(lambda: worker.health().retried >= 1)
+    now[0] = 61.0
+    until(lambda: worker.health().failed == 1)
+    worker.close()
+    assert (worker.health().delivered, worker.health().waiting) == (0, 0)
+
+
+def test_close_makes_one_last_attempt_and_finishes(caplog: pytest.LogCaptureFixture) -> None:
     attempts: queue.SimpleQueue[int] = queue.SimpleQueue()
     finished = threading.Event()
 
-    def work(number: int) -> float:
+    def work(number: int) -> None:
         attempts.put(number)
-        return 3600.0
+        raise TemporaryError("away")
 
     worker: Worker[int] = Worker(work, name="test", close_seconds=LONG, finish=finished.set)
+    worker._pause = lambda problem: 3600.0  # type: ignore[method-assign]
     worker.handle(0)
     attempts.get(timeout=30)
     worker.close()
@@ -126,6 +162,7 @@ def test_close_makes_one_last_attempt_and_finishes() -> None:
     assert attempts.empty()
     assert finished.is_set()
     assert worker.health().dropped == 1
+    assert "the last 1 item was not delivered" in caplog.text
 
 
 def test_idle_runs_at_its_own_times_also_after_an_error(
@@ -133,17 +170,17 @@ def test_idle_runs_at_its_own_times_also_after_an_error(
 ) -> None:
     monkeypatch.setattr("edge.events.worker.RETRY_SECONDS", 0.001)
     calls: queue.SimpleQueue[None] = queue.SimpleQueue()
-    answers = iter([0.001, RuntimeError("not today"), None])
+    answers = iter([0.001, RuntimeError("not today"), TemporaryError("not now"), None])
 
     def idle() -> float | None:
         calls.put(None)
         answer = next(answers, None)
-        if isinstance(answer, RuntimeError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
     worker: Worker[int] = Worker(lambda number: None, name="test", idle=idle, close_seconds=LONG)
-    for _ in range(3):
+    for _ in range(4):
         calls.get(timeout=30)
     assert calls.empty()
     worker.handle(0)
@@ -151,3 +188,4 @@ def test_idle_runs_at_its_own_times_also_after_an_error(
     worker.close()
     assert worker.health().failed == 1
     assert "not today" in caplog.text
+    assert "not now; will retry" in caplog.text

@@ -22,8 +22,7 @@ import pytest
 
 from edge.errors import ParameterError, SettingsError, SinkError
 from edge.events.event import Event, notice
-from edge.sinks.mqtt import MqttReceiver, MqttSettings, discovery, open_sink
-from edge.sinks.retry import RetrySink
+from edge.sinks.mqtt import MqttSettings, MqttSink, discovery
 from tests.fakes.mqtt_broker import Broker, Wire, free_port, listening
 from tests.fixtures.events import NOON, make_event
 from tests.fixtures.waiting import until
@@ -42,24 +41,10 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 @contextmanager
-def publishing(broker: Broker, *, clock: Callable[[], float] = time.monotonic, **settings: Any) -> Iterator[RetrySink]:
-    chosen = broker.settings(**settings)
-    with closing(retrying(MqttReceiver(chosen), chosen, clock)) as sink:
+def publishing(broker: Broker, *, clock: Callable[[], float] = time.monotonic, **settings: Any) -> Iterator[MqttSink]:
+    with closing(MqttSink(broker.settings(**settings), clock=clock)) as sink:
+        sink._pause_seconds, sink._close_seconds = 0.1, 30.0
         yield sink
-
-
-def retrying(receiver: MqttReceiver, settings: MqttSettings, clock: Callable[[], float] = time.monotonic) -> RetrySink:
-    """As open_sink, with other times."""
-    return RetrySink(
-        receiver.send,
-        name="the MQTT broker",
-        capacity=settings.waiting,
-        pause_seconds=0.1,
-        close_seconds=30.0,
-        idle=receiver.maintain,
-        finish=receiver.disconnect,
-        clock=clock,
-    )
 
 
 def ids(events: list[Event]) -> list[str]:
@@ -93,7 +78,7 @@ def test_only_grants_have_a_nonce_and_names_adds_the_label(broker: Broker) -> No
 
 def test_state_and_camera_are_retained_and_close_publishes_offline(broker: Broker) -> None:
     with listening(broker, STATE, CAMERA) as subscriber:
-        sink = open_sink(broker.settings())
+        sink = MqttSink(broker.settings())
         assert subscriber.next(STATE) == "online"
         sink.handle(notice("camera", outcome="lost", now=1, utc=NOON))
         assert subscriber.next(CAMERA) == "OFF"
@@ -107,10 +92,9 @@ def test_state_and_camera_are_retained_and_close_publishes_offline(broker: Broke
 
 def test_lost_connection_is_published_by_the_broker_and_restored(broker: Broker) -> None:
     with listening(broker, STATE) as subscriber:
-        receiver = MqttReceiver(broker.settings())
-        sink = retrying(receiver, broker.settings())
+        sink = MqttSink(broker.settings())
         assert subscriber.next(STATE) == "online"
-        connection = receiver._client.socket()  # type: ignore[union-attr]
+        connection = sink._client.socket()  # type: ignore[union-attr]
         assert isinstance(connection, socket.socket)
         connection.shutdown(socket.SHUT_RDWR)  # as in a power failure
         assert subscriber.next(STATE) == "offline"
@@ -122,9 +106,9 @@ def test_killed_terminal_is_offline_for_later_subscribers(broker: Broker) -> Non
     script = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from edge.sinks.mqtt import MqttSettings, open_sink\n"
+        "from edge.sinks.mqtt import MqttSettings, MqttSink\n"
         "port, folder = int(sys.argv[1]), Path(sys.argv[2])\n"
-        "open_sink(MqttSettings(host='127.0.0.1', port=port, terminal='north', user='terminal',\n"
+        "MqttSink(MqttSettings(host='127.0.0.1', port=port, terminal='north', user='terminal',\n"
         "                       password_file=folder / 'password', ca_file=folder / 'ca.pem'))\n"
         "time.sleep(60)\n"
     )
@@ -179,15 +163,17 @@ def test_silent_connection_is_replaced(broker: Broker, monkeypatch: pytest.Monke
 
 
 def test_closed_connection_leaves_no_file_open(broker: Broker) -> None:
-    receiver = MqttReceiver(broker.settings())
     gc.collect()
     gc.disable()  # it would hide a leak
     try:
-        before = len(os.listdir("/proc/self/fd"))
-        for _ in range(3):
-            receiver.maintain()
-            receiver.disconnect()
-        assert len(os.listdir("/proc/self/fd")) == before
+        with listening(broker, STATE) as subscriber:
+            files = []
+            for _ in range(3):
+                with publishing(broker):
+                    assert subscriber.next(STATE) == "online"
+                assert subscriber.next(STATE) == "offline"
+                files.append(len(os.listdir("/proc/self/fd")))
+        assert len(set(files)) == 1
     finally:
         gc.enable()
 
@@ -195,7 +181,7 @@ def test_closed_connection_leaves_no_file_open(broker: Broker) -> None:
 def test_full_queue_keeps_the_oldest_events(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     events = [make_event(outcome="denied") for _ in range(7)]
-    sink = open_sink(broker.settings(waiting=5))  # the broker is not started yet
+    sink = MqttSink(broker.settings(waiting=5))  # the broker is not started yet
     for event in events:
         sink.handle(event)
     assert (sink.health().dropped, sink.health().waiting) == (2, 5)
@@ -317,7 +303,7 @@ def test_message_that_the_broker_rejects_is_not_repeated(tmp_path: Path, caplog:
 
 def test_silent_broker_never_blocks_handle() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        sink = open_sink(MqttSettings(host="127.0.0.1", port=mute.getsockname()[1], tls=False))
+        sink = MqttSink(MqttSettings(host="127.0.0.1", port=mute.getsockname()[1], tls=False))
         for _ in range(150):
             sink.handle(make_event())  # would block here
         assert sink.health().dropped == 50
@@ -331,7 +317,7 @@ def test_password_without_tls_is_logged_as_a_warning(
     monkeypatch.setenv("DOOR_PASSWORD", "correct horse")
     caplog.set_level(logging.WARNING)
     settings = MqttSettings(host="127.0.0.1", port=free_port(), tls=False, user="terminal", password_env="DOOR_PASSWORD")
-    open_sink(settings).close()
+    MqttSink(settings).close()
     assert "tls is off" in caplog.text
     assert "correct horse" not in caplog.text
 
@@ -363,9 +349,9 @@ def test_invalid_settings_are_rejected(wrong: dict[str, Any]) -> None:
 
 def test_missing_files_are_errors_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="certificates"):
-        open_sink(MqttSettings(host="h", ca_file=tmp_path / "none.pem"))
+        MqttSink(MqttSettings(host="h", ca_file=tmp_path / "none.pem"))
     (tmp_path / "no.pem").write_text("no certificate")
     with pytest.raises(SinkError, match="certificates"):
-        open_sink(MqttSettings(host="h", ca_file=tmp_path / "no.pem"))
+        MqttSink(MqttSettings(host="h", ca_file=tmp_path / "no.pem"))
     with pytest.raises(SettingsError):
-        open_sink(MqttSettings(host="h", user="u", password_file=tmp_path / "none"))
+        MqttSink(MqttSettings(host="h", user="u", password_file=tmp_path / "none"))

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from edge.errors import ParameterError, SettingsError, SinkError
-from edge.sinks.retry import RetrySink
-from edge.sinks.webhook import WebhookReceiver, WebhookSettings, open_sink
+from edge.sinks.webhook import WebhookSettings, WebhookSink
 from tests.fakes.mqtt_broker import free_port, write_certificates
 from tests.fakes.webhook_server import SECRET, WebhookServer
 from tests.fixtures.events import make_event
@@ -42,11 +41,9 @@ def posting(
     clock: Callable[[], float] = time.monotonic,
     utc: Callable[[], float] = time.time,
     **settings: Any,
-) -> Iterator[RetrySink]:
-    chosen = WebhookSettings(url=url, secret_file=secret, **settings)
-    receiver = WebhookReceiver(chosen, utc=utc)
-    options = {"capacity": chosen.waiting, "pause_seconds": 0.01, "close_seconds": 30.0}
-    with closing(RetrySink(receiver.send, name=receiver.name, clock=clock, **options)) as sink:  # type: ignore[arg-type]
+) -> Iterator[WebhookSink]:
+    with closing(WebhookSink(WebhookSettings(url=url, secret_file=secret, **settings), clock=clock, utc=utc)) as sink:
+        sink._pause_seconds, sink._close_seconds = 0.01, 30.0
         yield sink
 
 
@@ -190,10 +187,10 @@ def test_plain_http_needs_loopback_or_allow_http() -> None:
 def test_missing_or_short_secret_is_an_error_at_the_start(tmp_path: Path) -> None:
     settings = WebhookSettings(url="https://example.org/", secret_file=tmp_path / "secret")
     with pytest.raises(SettingsError):
-        open_sink(settings)
+        WebhookSink(settings)
     (tmp_path / "secret").write_text("short")
     with pytest.raises(SinkError, match="16"):
-        open_sink(settings)
+        WebhookSink(settings)
     (tmp_path / "secret").write_text(SECRET)
     with pytest.raises(SinkError, match="ca_file"):
-        open_sink(WebhookSettings(url="https://h/", secret_file=tmp_path / "secret", ca_file=tmp_path / "none"))
+        WebhookSink(WebhookSettings(url="https://h/", secret_file=tmp_path / "secret", ca_file=tmp_path / "none"))
