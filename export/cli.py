@@ -185,7 +185,7 @@ def _open(kit: Path, key: Path | None) -> Kit:
 def _gallery(path: Path, alignment: str, size: tuple[int, int]) -> gallery.Gallery:
     """Load faces, cropped like the training photos."""
     cropped = alignment == NO_ALIGNMENT
-    faces = gallery.load(path, cropped=cropped, size=None if cropped else size, say=console.say, alignment=alignment)
+    faces = gallery.load_gallery(path, cropped=cropped, size=None if cropped else size, say=console.say, alignment=alignment)
     for note in faces.notes:
         console.say(note)
     return faces

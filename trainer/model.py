@@ -164,8 +164,6 @@ class Model:
                 if "header" not in archive:
                     raise other_file
                 header = json.loads(str(archive["header"]))
-                if not isinstance(header, dict):
-                    raise ModelError(f"{path} is damaged.", again)
                 if header.get("format") != FORMAT:
                     raise ModelError(f"{path} has format {header.get('format')}, but this version reads {FORMAT}.", again)
                 model = cls(

@@ -7,7 +7,6 @@ share of these photos passes. Zero errors in N trials support a rate of 3/N at b
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,12 +20,11 @@ from trainer.data.gallery import Gallery
 from trainer.features.spec import Spec
 from trainer.method.base import FaceClassifier
 from trainer.method.estimator import LCLRRDL
-from trainer.types import Array
+from trainer.types import Array, Progress, silent
 
 FOLDS = 5
 FPIR = 0.01
 MIN_PEOPLE = 6  # so that each fold trains on at least four people
-LEVEL = 0.95  # of the confidence interval
 _KINDS = ("people who were left out of training", "the given strangers")
 
 
@@ -81,7 +79,7 @@ class StrangerCalibration:
 
 def interval(count: int, trials: int) -> tuple[float, float]:
     """Return the Clopper-Pearson interval (95 %) of the true rate, if `count` of `trials` were counted."""
-    low, high = binomtest(count, trials).proportion_ci(LEVEL)
+    low, high = binomtest(count, trials).proportion_ci(0.95)
     return float(low), float(high)
 
 
@@ -92,20 +90,18 @@ def stranger_confidences(
     *,
     method: type[FaceClassifier] = LCLRRDL,
     folds: int = FOLDS,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = silent,
 ) -> Array:
     """Return the confidence of each photo in a model that was trained without its person.
 
     Photos with a suspected wrong label (trainer.data.label_noise) are left out: they may show an enrolled person.
     """
-    order = np.random.default_rng(seed).permutation(len(gallery.people))
+    order = np.random.default_rng(0).permutation(len(gallery.people))
     fold_of = dict(zip(np.array(gallery.people)[order], np.arange(len(order)) % folds, strict=True))
     fold = np.array([fold_of[label] for label in gallery.labels])
     confidence, trusted = np.zeros(len(fold)), np.ones(len(fold), bool)
     for k in range(folds):
-        if progress is not None:
-            progress(k, folds)
+        progress(k, folds)
         known, strange = fold != k, fold == k
         estimator: Any = method(features=spec, **parameters)
         estimator.fit(gallery.images[known], gallery.labels[known])

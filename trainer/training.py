@@ -12,24 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from edge.errors import TrainingError, UsageError
-from edge.kit.manifest import ALIGNMENT
+from edge.errors import TrainingError
 from edge.text import plural, some
 from edge.vision.confidence import score_confidence
 from edge.vision.preprocess import FeatureSpec
 from trainer import presets, thresholds
 from trainer.baselines.registry import Method
-from trainer.data.gallery import Gallery, check_not_enrolled, load, load_like
+from trainer.data.gallery import Gallery, check_not_enrolled, load_like
 from trainer.features.illumination import without_misleading_pixels
-from trainer.features.network import SIDE, Network
+from trainer.features.network import Network
 from trainer.features.spec import Spec, parse_network
 from trainer.method.base import FaceClassifier
 from trainer.method.estimator import LCLRRDL
 from trainer.method.solver import Step
 from trainer.model import Model
-
-Progress = Callable[[int, int], None]
-Say = Callable[[str], None]
+from trainer.types import Progress, Say, silent
 
 
 def fit(
@@ -41,7 +38,7 @@ def fit(
     method: type[FaceClassifier] = LCLRRDL,
     fpir: float | None = None,
     strangers: Gallery | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Model:
     """Train a model on a gallery. `parameters` belong to `method`: LCLRRDL, or a baseline that a device can run.
 
@@ -114,99 +111,58 @@ class Job:
 
 
 def prepare(
-    gallery: Callable[[Network | None], Gallery],
+    load: Callable[[Network | None], Gallery],
     strangers: Path | None,
     *,
     method: Method,
     preset: str | None,
     config: Path | None,
     options: dict[str, Any],
-    progress: Progress | None = None,
-    say: Say = lambda _: None,
+    progress: Progress = silent,
+    say: Say = silent,
 ) -> Job:
     """Complete the parameters and load the photos: `options` override the TOML file `config`, which overrides the preset.
 
-    `gallery` loads the training photos for a network, or for our own features (None).
+    `load` returns the training photos for a network, or for our own features (None).
     """
     is_lclrrdl = method.estimator is LCLRRDL
-    default = presets.PRESETS[presets.DEFAULT]
-    given = presets.from_toml(config, default if is_lclrrdl else signature(method.estimator).parameters) if config else {}
-    given |= options
+    known = signature(method.estimator).parameters.keys() - {"callback", "random_state"}
+    given = (presets.from_toml(config, known) if config else {}) | options
     if is_lclrrdl:
         parameters = presets.PRESETS[preset or presets.default_preset(given.get("features"))] | given
     else:
-        parameters = {"features": default["features"]} | method.for_device(given | ({"preset": preset} if preset else {}))
+        usual = {"features": presets.PRESETS[presets.DEFAULT]["features"]}
+        parameters = usual | method.for_device(given | ({"preset": preset} if preset else {}))
     features = parameters.pop("features")
     network = parse_network(features, say)
     if is_lclrrdl and network is not None and "parts" not in options:
         parameters["parts"] = None
-    photos, others = gallery(network), None
-    notes = photos.notes
+    gallery, others = load(network), None
+    notes = gallery.notes
     if strangers is not None:
-        others = load_like(strangers, size=photos.crop_size, alignment=photos.alignment, progress=progress, say=say)
-        check_not_enrolled(others, photos.images, photos.people)
+        others = load_like(strangers, gallery.crop_size, gallery.alignment, skip_bad=True, progress=progress, say=say)
+        check_not_enrolled(others, gallery.images, gallery.people)
         notes += others.notes
-    spec = spec_for(photos, features, network)
+    spec: Spec = network or FeatureSpec.for_crop(*gallery.crop_size, features)
     if is_lclrrdl and "features" not in given:
-        usual, spec = spec, without_misleading_pixels(photos.images, photos.labels, spec)
-        if spec != usual:
+        usual_spec, spec = spec, without_misleading_pixels(gallery.images, gallery.labels, spec)
+        if spec != usual_spec:
             notes += ("The light differs much between the photos: using --features gradient instead of both.",)
-    return Job(method=method, gallery=photos, strangers=others, spec=spec, parameters=parameters, notes=notes)
+    return Job(method=method, gallery=gallery, strangers=others, spec=spec, parameters=parameters, notes=notes)
 
 
-def train(
-    job: Job,
-    *,
-    fpir: float | None,
-    seed: int,
-    callback: Callable[[Step], None] | None = None,
-    progress: Progress | None = None,
-) -> tuple[Model, list[str]]:
-    """Train the model of a job; also return notes for the user. Without `fpir`, no threshold is measured."""
-    model = fit(
-        job.gallery,
-        job.spec,
-        job.parameters | {"random_state": seed},
-        callback,
-        method=job.method.estimator,
-        fpir=fpir,
-        strangers=job.strangers,
-        progress=progress,
-    )
+def result_notes(job: Job, model: Model, *, calibrated: bool) -> list[str]:
+    """Return notes for the user about the model of a job. `calibrated`: the threshold was to be measured."""
     notes = []
     if model.calibration is None:
-        why = "was turned off" if fpir is None else f"needs {thresholds.MIN_PEOPLE} people or --strangers"
+        why = f"needs {thresholds.MIN_PEOPLE} people or --strangers" if calibrated else "was turned off"
         notes.append(f"The threshold against strangers was not measured: the measurement {why}.")
     suspected = model.suspected_labels(job.gallery.sources)
     if suspected:
         notes.append(f"Not used, because the names may be wrong: {some(suspected)}. --no-doubt uses them.")
-    atoms = job.parameters.get("atoms_per_class") or 0
+    atoms = model.parameters["atoms_per_class"] or 0
     few = sum(photos < atoms for photos in Counter(job.gallery.labels.tolist()).values())
     if few:
-        hint = " --augment improves their recognition." if job.parameters.get("copies") == 0 else ""
+        hint = " --augment improves their recognition." if model.parameters.get("copies") == 0 else ""
         notes.append(f"{plural(few, 'person has', 'people have')} fewer photos than {atoms} atoms.{hint}")
-    return model, notes
-
-
-def load_gallery(
-    photos: Path,
-    network: Network | None,
-    *,
-    cropped: bool,
-    size: tuple[int, int] | None,
-    skip_bad: bool,
-    progress: Progress | None = None,
-    say: Say = lambda _: None,
-) -> Gallery:
-    """Load training photos with the crop size and alignment that the features need."""
-    alignment = ALIGNMENT
-    if network is not None:
-        if size not in (None, (SIDE, SIDE)):
-            raise UsageError(f"A network needs crops of {SIDE}x{SIDE}.", "Leave --size out.")
-        size, alignment = (SIDE, SIDE), network.alignment
-    return load(photos, cropped=cropped, size=size, skip_bad=skip_bad, alignment=alignment, progress=progress, say=say)
-
-
-def spec_for(gallery: Gallery, features: str, network: Network | None) -> Spec:
-    """Return the spec for the crops of a gallery: the network, or our own features of this kind."""
-    return network or FeatureSpec.for_crop(*gallery.crop_size, features)
+    return notes

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
 from edge.errors import GalleryError, TrainingError, UsageError
-from trainer import presets
+from edge.vision.preprocess import FeatureSpec
 from trainer.baselines.registry import Method
 from trainer.data.augment import harden
 from trainer.data.gallery import Gallery
@@ -21,8 +22,8 @@ from trainer.method.base import CodeClassifier, FaceClassifier
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.estimator import LCLRRDL
 from trainer.parallel import each
-from trainer.training import Progress, spec_for
-from trainer.types import Array
+from trainer.presets import DEFAULT, PRESETS
+from trainer.types import Array, Progress, silent
 
 Grid = Mapping[str, tuple[Any, ...]]
 
@@ -51,7 +52,7 @@ def tune(
     seed: int = 0,
     jobs: int = -1,
     scheduler: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> list[Candidate]:
     """Return all candidates of the grid, best first; of equals, the first of the grid comes first.
 
@@ -78,8 +79,7 @@ def tune(
     found = []
     for result in each(_accuracies, (arguments(*one) for one in work), jobs=jobs, scheduler=scheduler):
         found.append(result)
-        if progress is not None:
-            progress(len(found), len(work))
+        progress(len(found), len(work))
     accuracy = np.array(found).reshape(len(choices), len(splits), -1)
     candidates = [
         Candidate(
@@ -118,7 +118,6 @@ def tune_gallery(
     atoms: int,
     coding: str,
     values: Grid,
-    progress: Progress | None = None,
     **options: Any,
 ) -> tuple[list[Candidate], Candidate, dict[str, Any]]:
     """Tune a method for a device: return the candidates, the chosen one, and the parameters for `trainer fit --config`.
@@ -132,14 +131,14 @@ def tune_gallery(
     candidates = tune(
         gallery.images,
         gallery.labels,
-        spec_for=lambda kind: spec_for(gallery, kind, network),
+        spec_for=lambda kind: network or FeatureSpec.for_crop(*gallery.crop_size, kind),
         estimator=method.estimator,
         grid={"features": tuple(features), **grid, **values},
         fixed=fixed,
-        progress=progress,
         **options,
     )
-    best = choose(candidates, len(gallery.images), presets.PRESETS[presets.DEFAULT] | method.usual)
+    defaults = {name: parameter.default for name, parameter in signature(method.estimator).parameters.items()}
+    best = choose(candidates, len(gallery.images), defaults | PRESETS[DEFAULT] | method.usual)
     return candidates, best, best.parameters | {name: fixed[name] for name in ("coding", "atoms_per_class") if name in fixed}
 
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 Array = np.ndarray
 """Matrices and vectors of the solvers: samples are columns."""
+Progress = Callable[[int, int], None]
+"""Receives (steps done, steps)."""
+Say = Callable[[str], None]
+"""Receives messages for the user."""
+
+
+def silent(*_: object) -> None:
+    """Ignore progress and messages: the default Progress and Say."""

@@ -13,51 +13,38 @@ from __future__ import annotations
 
 from dataclasses import replace
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edge.errors import GalleryError, UsageError
 from edge.text import same_spelling, some
-from trainer.data.gallery import Gallery, load_like, unusable_photos
+from trainer.data.gallery import Gallery
 from trainer.method.base import random_atoms
 from trainer.method.classifier import ridge
 from trainer.method.estimator import LCLRRDL
 from trainer.method.prox import column_norms
 from trainer.model import Model
-from trainer.thresholds import FPIR, MIN_PEOPLE, StrangerCalibration, stranger_confidences, threshold
-from trainer.training import Progress, Say, to_model
-from trainer.types import Array
+from trainer.thresholds import FPIR, MIN_PEOPLE, stranger_confidences, threshold
+from trainer.training import to_model
+from trainer.types import Array, Progress, silent
 
 CODE_RIDGE = 0.5  # with this value a forgotten person leaves the confidence of strangers unchanged: the threshold stays valid
 
 
-def load_photos(
-    model: Model, folder: Path, *, skip_bad: bool = False, progress: Progress | None = None, say: Say = lambda _: None
-) -> Gallery:
-    """Load the photos in a person's folder, cropped like those of the model."""
-    size = model.spec.height, model.spec.width
-    photos = load_like(folder, size=size, alignment=model.alignment, progress=progress, say=say)
-    if photos.rejected and not skip_bad:
-        raise unusable_photos(photos.rejected)
-    return photos
-
-
-def enrol(model: Model, photos: Gallery, *, calibrate: bool = False, progress: Progress | None = None) -> Model:
+def enrol(model: Model, photos: Gallery, *, calibrate: bool = False, progress: Progress = silent) -> Model:
     """Add people to a model, or photos to people who are in it."""
-    _check_method(model)
+    per_person = _parameters(model)["atoms_per_class"]
     new = _new_photos(model, photos)
-    gallery = model.gallery().joined(new)
     atoms = np.array(model.labels)[model.atom_people]
     # A person who already has atoms_per_class atoms gets no more.
-    room = {person: _parameters(model)["atoms_per_class"] - int(np.sum(atoms == person)) for person in new.people}
+    room = {person: per_person - int(np.sum(atoms == person)) for person in new.people}
     joining = np.concatenate([np.flatnonzero(new.labels == person)[: max(space, 0)] for person, space in room.items()])
     length = column_norms(model.D).mean()
     D = np.hstack([model.D, length * model.spec.vectors(new.images[joining]).T])
     training = {name: value for name, value in model.training.items() if name != "accuracy"}  # the accuracy of the old W
-    changed = _with_dictionary(model, gallery, D, np.concatenate([atoms, new.labels[joining]]), training)
-    return replace(changed, calibration=_calibration(model, changed, calibrate, progress))
+    changed = _learn_classifier(model, model.gallery().joined(new), D, np.concatenate([atoms, new.labels[joining]]), training)
+    return _calibrated(changed, progress) if calibrate else changed
 
 
 def enrol_notes(old: Model, new: Model, photos: Gallery) -> list[str]:
@@ -89,9 +76,9 @@ def threshold_note(old: Model, new: Model) -> str:
     return f"The threshold against strangers {state}; {action}."
 
 
-def forget(model: Model, name: str, *, calibrate: bool = False, progress: Progress | None = None) -> Model:
+def forget(model: Model, name: str, *, calibrate: bool = False, progress: Progress = silent) -> Model:
     """Remove a person from a model: learn it again from the photos of the others."""
-    _check_method(model)
+    parameters = _parameters(model)
     name = same_spelling(name)
     if name not in model.labels:
         near = get_close_matches(name, model.labels, n=1)
@@ -100,13 +87,11 @@ def forget(model: Model, name: str, *, calibrate: bool = False, progress: Progre
         raise UsageError("A model needs at least two people.", "Delete the file instead.")
     gallery = model.gallery()
     gallery = gallery.selected(gallery.labels != name)
-    parameters = _parameters(model)
     people = np.unique(gallery.labels, return_inverse=True)[1]
     atoms = random_atoms(people, parameters["atoms_per_class"], parameters["random_state"])
     D = one_step_dictionary(model.spec.vectors(gallery.images).T, atoms, parameters["gamma"])
-    training = {"method": LCLRRDL.__name__, "iterations": 1}
-    changed = _with_dictionary(model, gallery, D, gallery.labels[atoms], training)
-    return replace(changed, calibration=_calibration(model, changed, calibrate, progress))
+    changed = _learn_classifier(model, gallery, D, gallery.labels[atoms], {"method": LCLRRDL.__name__, "iterations": 1})
+    return _calibrated(changed, progress) if calibrate else changed
 
 
 def one_step_dictionary(X: Array, atoms: Array, gamma: float) -> Array:
@@ -120,21 +105,27 @@ def one_step_dictionary(X: Array, atoms: Array, gamma: float) -> Array:
     return ridge(Z, X, gamma)
 
 
-def _with_dictionary(model: Model, gallery: Gallery, D: Array, atom_labels: Array, training: dict[str, Any]) -> Model:
-    """Return a model with this D, and W learned from this gallery."""
+def _learn_classifier(model: Model, gallery: Gallery, D: Array, atom_labels: Array, training: dict[str, Any]) -> Model:
+    """Return a model with this D, W learned from this gallery, and the threshold as it was."""
     estimator = LCLRRDL(features=model.spec, **(_parameters(model) | {"classifier_codes": "coder"}))
     estimator.fit_classifier(gallery.images, gallery.labels, D, atom_labels)
-    return replace(to_model(estimator, gallery, model.spec, training), parameters=model.parameters)
+    changed = to_model(estimator, gallery, model.spec, training)
+    return replace(changed, parameters=model.parameters, calibration=model.calibration)
 
 
-def _check_method(model: Model) -> None:
-    method = model.training.get("method", LCLRRDL.__name__)
-    if method != LCLRRDL.__name__:
-        raise UsageError(f"A model of {method} cannot be changed.", "Train it again with `trainer fit`.")
+def _calibrated(model: Model, progress: Progress) -> Model:
+    """Return the model with the threshold measured again, for the same rate; unchanged if it has too few people."""
+    if len(model.labels) < MIN_PEOPLE:
+        return model
+    confidences = stranger_confidences(model.gallery(), model.spec, _parameters(model), progress=progress)
+    return replace(model, calibration=threshold(confidences, model.calibration.target if model.calibration else FPIR))
 
 
 def _parameters(model: Model) -> dict[str, Any]:
     """Return the parameters of the estimator, with the quick schedule for measuring a threshold."""
+    method = model.training.get("method", LCLRRDL.__name__)
+    if method != LCLRRDL.__name__:
+        raise UsageError(f"A model of {method} cannot be changed.", "Train it again with `trainer fit`.")
     return model.parameters | {"coding": model.coding, "parts": model.parts, "schedule": "quick"}
 
 
@@ -152,11 +143,3 @@ def _new_photos(model: Model, photos: Gallery) -> Gallery:
     if not new.any():
         raise GalleryError("All these photos are in the model already.", "Add other photos.")
     return photos.selected(new)
-
-
-def _calibration(old: Model, new: Model, calibrate: bool, progress: Progress | None) -> StrangerCalibration | None:
-    """Return the old threshold, or one measured again for the same rate."""
-    if not calibrate or len(new.labels) < MIN_PEOPLE:
-        return old.calibration
-    confidences = stranger_confidences(new.gallery(), new.spec, _parameters(new), progress=progress)
-    return threshold(confidences, FPIR if old.calibration is None else old.calibration.target)

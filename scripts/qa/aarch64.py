@@ -62,7 +62,7 @@ def make(folder: Path) -> None:
         (folder / "photos" / person).mkdir(parents=True)
         for number in TRAINING:
             cv2.imwrite(str(folder / "photos" / person / f"{number}.png"), scene([photo(person, number)], rng))
-    people = gallery.load(folder / "photos", cropped=False)
+    people = gallery.load_gallery(folder / "photos", cropped=False)
     detector = yunet()
     for preset, precision in KITS:
         parameters = {name: value for name, value in PRESETS[preset].items() if name != "features"}

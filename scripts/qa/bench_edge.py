@@ -66,7 +66,7 @@ def measure(data: Path, say: Callable[[str], None]) -> dict[str, Any]:
                     test_photos.append(photo)
         video = root / "door.avi"
         write_video(video, [orl.scene(photo, rng) for photo in test_photos[:FRAMES]])
-        people = gallery.load(root / "photos", cropped=False, say=say)
+        people = gallery.load_gallery(root / "photos", cropped=False, say=say)
         for preset in KITS:
             say(f"edge: training and building the kit {preset} ...")
             parameters = {name: value for name, value in PRESETS[preset].items() if name != "features"}

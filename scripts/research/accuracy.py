@@ -29,7 +29,7 @@ from export.build import factorise
 from scripts.research import orl, peers
 from scripts.research.peer_recognizers import RECOGNIZERS
 from scripts.research.results import ResultsFile
-from trainer.data.gallery import Gallery, load
+from trainer.data.gallery import Gallery, load_gallery
 from trainer.features.network import SIDE
 from trainer.features.spec import Spec, parse_network
 from trainer.method.estimator import LCLRRDL
@@ -132,8 +132,8 @@ def faces(data: Path, say: Callable[[str], None]) -> tuple[dict[str, Faces], dic
         crops, labels[name] = load_arrays(data / f"{file}.npz", cell)
         sets[name] = Faces(crops=crops, aligned=align_all(crops, points), spec=cell.spec("both"))
     say("Reading the photos of ORL ...")
-    small = load(orl.folder(), cropped=False, skip_bad=True, say=say)
-    large = load(orl.folder(), cropped=False, skip_bad=True, size=(SIDE, SIDE), alignment=ARCFACE_ALIGNMENT)
+    small = load_gallery(orl.folder(), cropped=False, skip_bad=True, say=say)
+    large = load_gallery(orl.folder(), cropped=False, skip_bad=True, size=(SIDE, SIDE), alignment=ARCFACE_ALIGNMENT)
     assert small.sources == large.sources
     photos = np.array([source.endswith(".pgm") for source in small.sources])  # one folder has another file
     spec = FeatureSpec.for_crop(*small.images.shape[1:])

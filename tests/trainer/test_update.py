@@ -19,7 +19,7 @@ from trainer.method.solver import Schedule, locality_weights, solve
 from trainer.model import ARRAYS, Model
 from trainer.thresholds import FPIR, StrangerCalibration
 from trainer.training import fit
-from trainer.update import enrol, forget, load_photos, one_step_dictionary
+from trainer.update import enrol, forget, one_step_dictionary
 
 PEOPLE = ("anna", "ben", "dora", "emil", "fay", "gus", "çelik")
 NAME = "dora".encode("utf-32-le")  # NumPy's encoding of text
@@ -256,10 +256,3 @@ def test_enrol_reports_known_people_and_suspected_labels(trainer: TrainerCommand
     assert "Not used" not in err
     err = trainer("enrol", model, tmp_path / "4" / "ben")[2]
     assert "Not used, because the names may be wrong: 0.png (looks like anna), 1.png (looks like anna)." in err
-
-
-def test_photos_are_cropped_like_those_of_the_model(trained: Model, tmp_path: Path) -> None:
-    large = np.random.default_rng(0).integers(0, 256, (1, 20, 16)).astype(np.uint8)
-    found = load_photos(trained, write_photos(tmp_path, large, np.array(["zoe"])) / "zoe")
-    assert found.people == ("zoe",)
-    assert found.images.shape == (1, 10, 8)

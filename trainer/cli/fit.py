@@ -78,6 +78,7 @@ def fit(
         "classifier_codes": classifier_codes,
         "copies": (copies or COPIES) if augment else None,
         "doubt": None if doubt else False,
+        "random_state": seed,
     }
     given: dict[str, Any] = {name: value for name, value in parameters.items() if value is not None}
     given |= {} if parts is None else {"parts": options.parse_parts(parts)}
@@ -101,7 +102,8 @@ def fit(
         def count(done: int, folds: int) -> None:
             line(f"measuring the threshold, fold {done + 1} of {folds}")
 
-        model, notes = training.train(job, fpir=fpir if calibrate else None, seed=seed, callback=show, progress=count)
+        how: dict[str, Any] = {"method": job.method.estimator, "strangers": job.strangers, "progress": count}
+        model = training.fit(job.gallery, job.spec, job.parameters, show, fpir=fpir if calibrate else None, **how)
     model.save(output)
     iterations = model.training.get("iterations")
     console.say(
@@ -111,4 +113,4 @@ def fit(
     )
     if model.calibration is not None:
         console.say(model.calibration.summary())
-    options.print_notes(notes)
+    options.print_notes(training.result_notes(job, model, calibrated=calibrate))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,10 +15,9 @@ from edge.cli import common as console
 from edge.errors import UsageError
 from edge.files import write_atomically
 from trainer.baselines.registry import METHODS
-from trainer.data.gallery import Gallery
-from trainer.features.network import Network
+from trainer.data.gallery import Gallery, load_gallery
+from trainer.features.network import SIDE, Network
 from trainer.features.parts import Grid
-from trainer.training import load_gallery
 from trainer.tuning import Candidate
 
 Coding = Literal["l1", "l21"]
@@ -37,7 +35,7 @@ ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `f
 
 def parse_grid(text: str, option: str) -> Grid:
     """Return the two numbers of --parts or --size, for example 4x2."""
-    match = re.fullmatch(r"(\d{1,4})x(\d{1,4})", text)
+    match = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,3})", text)
     if match is None:
         raise UsageError(f"{option} {text} is not two numbers.", f"Write rows x columns, for example {option} 112x92.")
     return int(match[1]), int(match[2])
@@ -53,7 +51,16 @@ def gallery_loader(
 ) -> Callable[[Network | None], Gallery]:
     """Return a function that loads the training photos for a network, or for our own features (None)."""
     sides = None if size is None else parse_grid(size, "--size")
-    return partial(load_gallery, photos, cropped=cropped, size=sides, skip_bad=skip_bad, progress=line.count, say=console.say)
+
+    def load(network: Network | None) -> Gallery:
+        options: dict[str, Any] = {"size": sides}
+        if network is not None:
+            if sides not in (None, (SIDE, SIDE)):
+                raise UsageError(f"A network needs crops of {SIDE}x{SIDE}.", "Leave --size out.")
+            options = {"size": (SIDE, SIDE), "alignment": network.alignment}
+        return load_gallery(photos, cropped=cropped, skip_bad=skip_bad, progress=line.count, say=console.say, **options)
+
+    return load
 
 
 def blas_threads(threads: int | None) -> Any:

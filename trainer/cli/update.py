@@ -11,6 +11,7 @@ from edge.cli import common as console
 from edge.text import some
 from trainer import update
 from trainer.cli.options import ModelFile, SkipBad, Threads, blas_threads, print_notes
+from trainer.data.gallery import load_like
 from trainer.model import Model
 
 Calibrate = Annotated[bool, typer.Option("--calibrate", help="Measure the threshold against strangers again.")]
@@ -26,7 +27,8 @@ def enrol(
     """Add a person to a model, or photos to a person who is in it."""
     old = Model.load(model_file)
     with console.progress("Reading photos") as line:
-        found = update.load_photos(old, photos, skip_bad=skip_bad, progress=line.count, say=console.say)
+        size = old.spec.height, old.spec.width
+        found = load_like(photos, size, old.alignment, skip_bad=skip_bad, progress=line.count, say=console.say)
     print_notes(found.notes)
     with console.progress("Enrolling") as line, blas_threads(threads):
         new = update.enrol(old, found, calibrate=calibrate, progress=line.count)

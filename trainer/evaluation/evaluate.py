@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,12 @@ import numpy as np
 
 from edge.errors import UsageError
 from edge.text import percent
-from trainer.data import gallery
-from trainer.data.gallery import Gallery
+from trainer.data.gallery import Gallery, load_like
 from trainer.evaluation.inside import Inside, look_inside
 from trainer.evaluation.measures import Point, Share, Split, by_condition, by_person, det, operating_point, points_at_fpirs
 from trainer.evaluation.trials import NOT_NAMED, EvaluatedSystem, Trial, Trials, open_system, run_trials
 from trainer.model import Model
-from trainer.types import Array
+from trainer.types import Array, Progress, Say, silent
 
 REPORT_SCHEMA = 1
 SHOWN = 12  # pairs and photos that are listed
@@ -97,8 +95,8 @@ def evaluate(
     strangers: Path | None = None,
     model_file: Path | None = None,
     condition: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    progress: Progress = silent,
+    say: Say = silent,
 ) -> Evaluation:
     """Measure the model or kit in `file` on the gallery `data`.
 
@@ -114,7 +112,7 @@ def evaluate(
     system, model = open_system(file, model_file)
 
     def read(path: Path) -> Gallery:
-        return gallery.load_like(path, size=system.size, alignment=system.alignment, progress=progress, say=say)
+        return load_like(path, system.size, system.alignment, skip_bad=True, progress=progress, say=say)
 
     faces = read(data)
     others = None if strangers is None else read(strangers)

@@ -13,6 +13,7 @@ the colour channels does not matter. The exporter puts the nodes of the network 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -179,26 +180,24 @@ def prepared(model: bytes) -> Any:
     try:
         whole = onnx.load_from_string(model)
         opset = next(entry.version for entry in whole.opset_import if entry.domain in ("", "ai.onnx"))
-        shape = _input_shape(whole.graph)
         _simplify(whole.graph)
         if opset < OLDEST_OPSET:
             whole, opset = version_converter.convert_version(whole, OLDEST_OPSET), OLDEST_OPSET
-    except UsageError:
-        raise
     except Exception:  # protobuf's and the converter's own
         raise UsageError("it is not a readable ONNX file.", "Export it with opset 13 to 17.") from None
     graph = whole.graph
     if opset > onnx_guard.MAX_OPSET:
         raise UsageError(f"it has opset {opset}.", f"Export it with opset {OLDEST_OPSET} to {onnx_guard.MAX_OPSET}.")
-    fits = len(shape) == 4 and all(side in (wanted, "free") for side, wanted in zip(shape[1:], (3, SIDE, SIDE), strict=True))
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in weights]  # old exporters list weights as inputs, too
+    shapes = ["x".join(str(side.dim_value or "free") for side in value.type.tensor_type.shape.dim) for value in inputs]
+    fits = len(shapes) == 1 and re.fullmatch(rf"\w+x(3|free)x({SIDE}|free)x({SIDE}|free)", shapes[0])
     if not fits or len(graph.output) != 1:
         raise UsageError(
-            f"its input is {'x'.join(map(str, shape))} and it has {len(graph.output)} output(s).",
-            f"Use a model with input Nx3x{SIDE}x{SIDE} and one vector as output.",
+            f"its input is {' and '.join(shapes)}, and it has {len(graph.output)} output(s).",
+            f"Use a model with one input, Nx3x{SIDE}x{SIDE}, and one vector as output.",
         )
-    weights = {tensor.name: tensor for tensor in graph.initializer}
-    entrance = next(value.name for value in graph.input if value.name not in weights)
-    names = {entrance: CHANNELS, graph.output[0].name: EMBEDDING, "": ""}
+    names = {inputs[0].name: CHANNELS, graph.output[0].name: EMBEDDING, "": ""}
 
     def renamed(listed: Any) -> list[str]:
         return [names.setdefault(name, f"{PREFIX}{len(names)}") for name in listed]
@@ -230,14 +229,6 @@ def prepared(model: bytes) -> Any:
     operators = onnx_guard.RECOGNIZER_OPERATORS | onnx_guard.NETWORK_OPERATORS
     onnx_guard.check(built_model.SerializeToString(deterministic=True), operators, "it")
     return built_model
-
-
-def _input_shape(graph: Any) -> list[Any]:
-    weights = {tensor.name for tensor in graph.initializer}
-    inputs = [value for value in graph.input if value.name not in weights]  # old exporters list weights as inputs, too
-    if len(inputs) != 1:
-        raise UsageError(f"it has {len(inputs)} inputs.", f"Use a model with one input, Nx3x{SIDE}x{SIDE}.")
-    return [side.dim_value or "free" for side in inputs[0].type.tensor_type.shape.dim]
 
 
 def _simplify(graph: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from edge.errors import UsageError
 from edge.vision.preprocess import KINDS, FeatureSpec
 from trainer.features.network import KIND, SFACE, SIDE, Network, checked
-from trainer.types import Array
+from trainer.types import Array, Say, silent
 
 
 class Spec(Protocol):
@@ -46,7 +46,7 @@ def from_settings(settings: Mapping[str, Any], network: bytes | None) -> Spec:
     return Network(model=network, own=own, **{name: settings[name] for name in ("mean", "scale", "share")})
 
 
-def parse_network(features: str, say: Callable[[str], None] = lambda _: None) -> Network | None:
+def parse_network(features: str, say: Say = silent) -> Network | None:
     """Return the network that --features names, or None if it names our own features (pixels, gradient, both).
 
     A network is `sface` or `onnx:FILE[,mean=M][,scale=S]`. With `+both` our own features are added to its vector.

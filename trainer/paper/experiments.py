@@ -154,7 +154,7 @@ def tuned_parameters(
     """Return the tuned parameters of a cell; the usual parameters of the method where there are none."""
     usual = method_of(method).usual
     if method == "lclrrdl" and features != "pixels":
-        usual = {name: PRESETS["minimal"][name] for name in usual}
+        usual |= {"code_lam": None, "eta": PRESETS["minimal"]["eta"]}
     found = usual | tuned_entry(read_tuned(file), cell, features, method)
     return found | {"eta": PRESETS[DEFAULT]["eta"]} if parts else found
 

@@ -53,7 +53,7 @@ def identify() -> Identify:
 
 def test_trainer_sees_the_crops_that_were_checked(tmp_path: Path) -> None:
     found = {name: enrolled(name, frames(person), tmp_path) for name, person in (("anna", 1), ("ben", 3))}
-    learned = gallery.load(tmp_path, cropped=False, finder=finder())
+    learned = gallery.load_gallery(tmp_path, cropped=False, finder=finder())
     for name, enrolment in found.items():
         assert 5 <= len(enrolment.files) <= 8
         crops = features(learned.images[learned.labels == name], SIMILARITY)
@@ -180,7 +180,7 @@ def test_detector_file_is_checked_before_it_is_loaded(tmp_path: Path) -> None:
         (b"", EdgeError),
         (b"not ONNX", KitUnsafeError),
         (re.sub(b"Sigmoid", b"Softmax", yunet()), KitUnsafeError),
-        (detector.original(), DetectorMissingError),  # fixed input size
+        (detector.YUNET.read(), DetectorMissingError),  # fixed input size
     ):
         file.write_bytes(data)
         with pytest.raises(error, match="edge-export detector"):

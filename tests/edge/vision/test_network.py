@@ -57,7 +57,7 @@ def model() -> Model:
             (Path(folder) / name).mkdir()
             for i, photo in enumerate(photos[: orl_door.PHOTOS]):
                 cv2.imwrite(f"{folder}/{name}/{i}.png", photo)
-        found = gallery.load(folder, cropped=False, size=SIZE, finder=finder(), alignment=ARCFACE_ALIGNMENT)
+        found = gallery.load_gallery(folder, cropped=False, size=SIZE, finder=finder(), alignment=ARCFACE_ALIGNMENT)
     together = replace(sface(), own=FeatureSpec.for_crop(*SIZE))
     return fit(found, together, {"atoms_per_class": 4, "coding": "l21", "eta": 3e-2}, fpir=0.05)
 

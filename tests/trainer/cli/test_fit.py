@@ -142,6 +142,7 @@ def test_reproduce_prints_one_json_object(trainer: TrainerCommand) -> None:
         (["fit", "nowhere", "--cropped", "-o", "OUT"], "no nowhere"),
         (["fit", "PHOTOS", "--cropped", "-o", "nowhere/m.npz"], "cannot be written"),
         (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--size", "big"], "not two numbers"),
+        (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--size", "0x10"], "not two numbers"),
         (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--lam", "0"], "lam must be more than 0"),
         (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--lam", "1e-4"], "collapsed"),
         (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--config", "nowhere.toml"], "nowhere.toml"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import scipy.io
 import scipy.sparse
 
 from edge.errors import GalleryError
-from tests.fixtures.photos import HEIGHT, WIDTH, smooth_image, write_photo
-from trainer.data.gallery import Gallery, load
+from tests.fixtures.photos import smooth_image, write_photo
+from trainer.data.gallery import Gallery, load_gallery
 
 FACES = np.stack([smooth_image(seed) for seed in range(6)])
 PEOPLE = ["carl", "anna", "anna", "ben", "ben", "carl"]
@@ -36,46 +35,22 @@ def assert_is_faces(result: Gallery) -> None:
 
 
 @pytest.mark.parametrize("name", ["f.npz", "f.NPZ", "f.mat", "f.MAT"])
-def test_arrays_are_read_under_common_names_and_layouts(tmp_path: Path, name: str) -> None:
+def test_arrays_are_read_with_photos_on_the_first_or_last_axis(tmp_path: Path, name: str) -> None:
     for images in (FACES, np.moveaxis(FACES, 0, -1)):
-        for image_name, label_name in (("images", "labels"), ("fea", "gnd"), ("X", "y")):
-            path = save(tmp_path / name, **{image_name: images, label_name: PEOPLE, "other": [1]})
-            result = load(path, cropped=False)
-            assert_is_faces(result)
-            assert result.sources == tuple(f"{name}[{i}]" for i in ORDER)
-            assert result.notes == ()
-    assert load(path, cropped=True, size=(12, 10)).images.shape == (6, 12, 10)
+        path = save(tmp_path / name, images=images, labels=PEOPLE, other=[1])
+        result = load_gallery(path, cropped=False)
+        assert_is_faces(result)
+        assert result.sources == tuple(f"{name}[{i}]" for i in ORDER)
+        assert result.notes == ()
+    assert load_gallery(path, cropped=True, size=(12, 10)).images.shape == (6, 12, 10)
 
 
 def test_ambiguous_axis_follows_the_convention_of_the_program(tmp_path: Path) -> None:
     faces = np.stack([smooth_image(seed, (5, 6)) for seed in range(6)])  # 6 x 5 x 6: the first or the last axis
-    npz = load(save(tmp_path / "f.npz", images=faces, labels=PEOPLE), cropped=True)
+    npz = load_gallery(save(tmp_path / "f.npz", images=faces, labels=PEOPLE), cropped=True)
     np.testing.assert_array_equal(npz.images, faces[ORDER])
-    mat = load(save(tmp_path / "f.mat", images=faces, labels=PEOPLE), cropped=True)
+    mat = load_gallery(save(tmp_path / "f.mat", images=faces, labels=PEOPLE), cropped=True)
     np.testing.assert_array_equal(mat.images, np.moveaxis(faces, -1, 0)[ORDER])
-
-
-@pytest.mark.parametrize("axes", [(0, 1, 2, 3), (1, 2, 3, 0)], ids=["NHWC", "HWCN"])
-@pytest.mark.parametrize("channels", [1, 3, 4])
-def test_colour_arrays_hold_red_first(tmp_path: Path, axes: tuple[int, ...], channels: int) -> None:
-    for n in (3, 6):
-        colour = np.random.default_rng(0).integers(0, 256, (n, HEIGHT, WIDTH, channels)).astype(np.uint8)
-        path = save(tmp_path / "f.mat", images=colour.transpose(axes), labels=PEOPLE[:n])
-        weights = [1.0] if channels == 1 else [0.299, 0.587, 0.114, 0.0][:channels]
-        wanted = (colour @ weights)[[i for i in ORDER if i < n]]
-        assert np.abs(load(path, cropped=True).images - wanted).max() <= 1
-
-
-@SUFFIXES
-def test_flattened_photos_are_unfolded_in_the_order_of_the_program(tmp_path: Path, suffix: str) -> None:
-    rows = np.stack([image.ravel("F" if suffix == ".mat" else "C") for image in FACES])
-    for flat in (rows, rows.T):
-        path = save(tmp_path / f"f{suffix}", fea=flat, gnd=PEOPLE)
-        assert_is_faces(load(path, cropped=True, size=(HEIGHT, WIDTH)))
-    with pytest.raises(GalleryError, match=r"rows of 480 values\. Pass their original --size HxW"):
-        load(path, cropped=True)
-    with pytest.raises(GalleryError, match="480 values, but 24x21 makes 504"):
-        load(path, cropped=True, size=(24, 21))
 
 
 @SUFFIXES
@@ -90,31 +65,25 @@ def test_values_are_scaled_to_8_bits(tmp_path: Path, suffix: str) -> None:
         FACES.astype(np.uint16) * 257,
         FACES.astype(np.int32) * 257,
     ):
-        result = load(save(tmp_path / f"f{suffix}", images=images, labels=PEOPLE), cropped=True)
+        result = load_gallery(save(tmp_path / f"f{suffix}", images=images, labels=PEOPLE), cropped=True)
         assert_is_faces(result)
         assert any("6 photos scaled from 16 to 8 bits" in note for note in result.notes) == (images.max() > 255)
-    result = load(save(tmp_path / "f.npz", images=FACES > 100, labels=PEOPLE), cropped=True)
-    np.testing.assert_array_equal(result.images, np.where(FACES[ORDER] > 100, 255, 0))
 
 
-@pytest.mark.parametrize("images", [FACES - 128.0, FACES * 1.2, FACES.astype(np.int32) - 128, FACES.astype(np.int64) * 1000])
+@pytest.mark.parametrize(
+    "images",
+    [
+        FACES - 128.0,
+        FACES * 1.2,
+        FACES.astype(np.int32) - 128,
+        FACES.astype(np.int64) * 1000,
+        np.where(FACES == FACES[2, 3, 4], np.nan, FACES / 255.0),
+        np.where(FACES == FACES[2, 3, 4], np.inf, FACES / 255.0),
+    ],
+)
 def test_values_of_unknown_scale_are_rejected(tmp_path: Path, images: np.ndarray) -> None:
     with pytest.raises(GalleryError, match=r"values from .* to .*\. Save them"):
-        load(save(tmp_path / "f.npz", images=images, labels=PEOPLE), cropped=True)
-
-
-@SUFFIXES
-def test_photo_with_values_that_are_not_finite_is_unusable(tmp_path: Path, suffix: str) -> None:
-    for value in (np.nan, np.inf, -np.inf):
-        images = FACES / 255.0
-        images[2, 3, 4] = value
-        path = save(tmp_path / f"f{suffix}", images=images, labels=PEOPLE)
-        with pytest.raises(
-            GalleryError, match=re.escape(f"1 photo cannot be used: f{suffix}[2] (values that are not finite)")
-        ):
-            load(path, cropped=True)
-        result = load(path, cropped=True, skip_bad=True)
-        np.testing.assert_array_equal(result.images, FACES[[i for i in ORDER if i != 2]])
+        load_gallery(save(tmp_path / "f.npz", images=images, labels=PEOPLE), cropped=True)
 
 
 def test_rules_of_folders_apply_to_arrays(tmp_path: Path) -> None:
@@ -129,9 +98,9 @@ def test_rules_of_folders_apply_to_arrays(tmp_path: Path) -> None:
         (FACES, PEOPLE[:5], r"5 labels for images of 6 x 24 x 20\. Save one label per image"),
     ):
         with pytest.raises(GalleryError, match=message):
-            load(save(tmp_path / "f.npz", images=images, labels=people), cropped=True)
+            load_gallery(save(tmp_path / "f.npz", images=images, labels=people), cropped=True)
     with pytest.raises(GalleryError, match="No usable photo of dora"):
-        load(save(tmp_path / "f.npz", images=blank, labels=labels), cropped=True, skip_bad=True)
+        load_gallery(save(tmp_path / "f.npz", images=blank, labels=labels), cropped=True, skip_bad=True)
 
 
 # --- Labels ---
@@ -148,16 +117,15 @@ def test_labels_become_text(tmp_path: Path, suffix: str) -> None:
         NUMBERS[:, None],
         NUMBERS.astype(str),
         np.array(["10 ", " 2", "2", "3", "3", "10"]),
-        NUMBERS.astype(bytes),
     ):
-        result = load(save(tmp_path / f"f{suffix}", images=FACES, labels=labels), cropped=True)
+        result = load_gallery(save(tmp_path / f"f{suffix}", images=FACES, labels=labels), cropped=True)
         assert result.labels.tolist() == ["10", "10", "2", "2", "3", "3"]
         np.testing.assert_array_equal(result.images, FACES[[0, 5, 1, 2, 3, 4]])
 
 
 def test_labels_may_be_a_matlab_cell_array(tmp_path: Path) -> None:
     cells = np.array(PEOPLE, dtype=object).reshape(-1, 1)
-    assert_is_faces(load(save(tmp_path / "f.mat", images=FACES, labels=cells), cropped=True))
+    assert_is_faces(load_gallery(save(tmp_path / "f.mat", images=FACES, labels=cells), cropped=True))
 
 
 def test_labels_that_are_not_names_are_rejected(tmp_path: Path) -> None:
@@ -170,7 +138,7 @@ def test_labels_that_are_not_names_are_rejected(tmp_path: Path) -> None:
         np.arange(6) * 1j,
     ):
         with pytest.raises(GalleryError, match="not one name or whole number per photo"):
-            load(save(tmp_path / "f.npz", images=FACES, labels=labels), cropped=True)
+            load_gallery(save(tmp_path / "f.npz", images=FACES, labels=labels), cropped=True)
 
 
 # --- Unreadable files ---
@@ -180,7 +148,7 @@ def test_labels_that_are_not_names_are_rejected(tmp_path: Path) -> None:
 def test_missing_arrays_are_named(tmp_path: Path, suffix: str) -> None:
     path = save(tmp_path / f"f{suffix}", images=FACES, names=PEOPLE)
     with pytest.raises(GalleryError, match=r"lacks the arrays images and labels \(it holds images, names\)"):
-        load(path, cropped=True)
+        load_gallery(path, cropped=True)
 
 
 @SUFFIXES
@@ -191,19 +159,19 @@ def test_unreadable_file_is_rejected(tmp_path: Path, suffix: str) -> None:
     for content in (b"", b"not an archive at all" * 50, b"PK\x03\x04 cut short", damaged):
         path.write_bytes(content)
         with pytest.raises(GalleryError, match=f"f{suffix} is not a readable {suffix} file"):
-            load(path, cropped=True)
+            load_gallery(path, cropped=True)
 
 
 def test_pickled_objects_are_not_opened(tmp_path: Path) -> None:
     path = save(tmp_path / "f.npz", images=FACES, labels=np.array(PEOPLE, dtype=object))
-    with pytest.raises(GalleryError, match=r"Python objects.*dtype=str"):
-        load(path, cropped=True)
+    with pytest.raises(GalleryError, match=r"not a readable \.npz file.*dtype=str"):
+        load_gallery(path, cropped=True)
 
 
 def test_matlab_7_3_file_is_rejected_with_a_hint(tmp_path: Path) -> None:
     header = b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM"
-    with pytest.raises(GalleryError, match=r"f\.mat is a MATLAB 7\.3 file\. Save it in MATLAB with the option -v7"):
-        load(write_photo(tmp_path / "f.mat", header + bytes(1000)), cropped=True)
+    with pytest.raises(GalleryError, match=r"f\.mat is not a readable \.mat file\. Save it in MATLAB with the option -v7"):
+        load_gallery(write_photo(tmp_path / "f.mat", header + bytes(1000)), cropped=True)
 
 
 @pytest.mark.parametrize(
@@ -211,11 +179,12 @@ def test_matlab_7_3_file_is_rejected_with_a_hint(tmp_path: Path) -> None:
     [
         np.array([smooth_image(0), smooth_image(1, (5, 5)), *FACES[2:]], dtype=object),
         FACES * 1j,
-        FACES[None, None],
+        FACES[..., None],
+        FACES.reshape(6, -1),
         scipy.sparse.csc_matrix(FACES.reshape(6, -1)),
     ],
-    ids=["cells", "complex", "five axes", "sparse"],
+    ids=["cells", "complex", "colour", "flattened", "sparse"],
 )
-def test_images_that_are_not_one_array_of_numbers_are_rejected(tmp_path: Path, images: Any) -> None:
-    with pytest.raises(GalleryError, match="not one array of numbers"):
-        load(save(tmp_path / "f.mat", images=images, labels=PEOPLE), cropped=True)
+def test_images_that_are_not_one_array_of_grey_images_are_rejected(tmp_path: Path, images: Any) -> None:
+    with pytest.raises(GalleryError, match="not one array of grey images"):
+        load_gallery(save(tmp_path / "f.mat", images=images, labels=PEOPLE), cropped=True)

@@ -18,7 +18,7 @@ from edge.vision.preprocess import SIZE, align
 from tests.fixtures import portraits
 from tests.fixtures.data import small_gallery
 from tests.fixtures.photos import HEIGHT, WIDTH, encode, smooth_image, write_photo
-from trainer.data.gallery import Gallery, load
+from trainer.data.gallery import Gallery, load_gallery, load_like
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_folder_per_person_becomes_sorted_arrays(photos: Path) -> None:
     write_photo(photos / "Ben2" / "a.pgm", smooth_image(8))
     calls: list[tuple[int, int]] = []
 
-    result = load(photos, cropped=True, progress=lambda done, total: calls.append((done, total)))
+    result = load_gallery(photos, cropped=True, progress=lambda done, total: calls.append((done, total)))
 
     assert result.sources == ("Ben2/a.pgm", "Ben2/z.pgm", "anna/1.png", "anna/2.png", "ben/1.png", "ben/2.png")
     assert result.labels.tolist() == ["Ben2", "Ben2", "anna", "anna", "ben", "ben"]
@@ -59,7 +59,7 @@ def test_all_photo_formats_are_read_by_content(photos: Path) -> None:
     for seed, suffix in enumerate(suffixes, start=20):
         write_photo(photos / "anna" / f"3{suffix}", smooth_image(seed))
     write_photo(photos / "anna" / "4.jpg", encode(smooth_image(19), ".png"))  # the suffix is wrong
-    result = load(photos, cropped=True)
+    result = load_gallery(photos, cropped=True)
     for seed, name in enumerate(["4.jpg", *(f"3{suffix}" for suffix in suffixes)], start=19):
         image = result.images[result.sources.index(f"anna/{name}")]
         assert np.abs(image.astype(int) - smooth_image(seed)).mean() < 4
@@ -68,7 +68,7 @@ def test_all_photo_formats_are_read_by_content(photos: Path) -> None:
 def test_names_of_any_script_are_kept(photos: Path) -> None:
     write_photo(photos / "Zoë Ålund" / "снимок 1.png", smooth_image(7))
     write_photo(photos / "李雷" / "照片.png", smooth_image(8))
-    result = load(photos, cropped=True)
+    result = load_gallery(photos, cropped=True)
     assert result.people == ("Zoë Ålund", "anna", "ben", "李雷")
     assert "李雷/照片.png" in result.sources
 
@@ -76,18 +76,18 @@ def test_names_of_any_script_are_kept(photos: Path) -> None:
 def test_one_name_in_two_unicode_forms_is_one_person(photos: Path) -> None:
     write_photo(photos / "Zoe\N{COMBINING DIAERESIS}" / "1.png", smooth_image(7))
     write_photo(photos / "Zo\N{LATIN SMALL LETTER E WITH DIAERESIS}" / "1.png", smooth_image(8))
-    assert load(photos, cropped=True).people == ("Zo\N{LATIN SMALL LETTER E WITH DIAERESIS}", "anna", "ben")
+    assert load_gallery(photos, cropped=True).people == ("Zo\N{LATIN SMALL LETTER E WITH DIAERESIS}", "anna", "ben")
 
 
 def test_names_that_are_not_utf8_are_printable_or_rejected(photos: Path) -> None:
     try:
         write_photo(photos / "anna" / "zo\udceb.png", smooth_image(6))
-        assert "anna/zo?.png" in load(photos, cropped=True).sources
+        assert "anna/zo?.png" in load_gallery(photos, cropped=True).sources
         write_photo(photos / "zo\udceb" / "1.png", smooth_image(7))
     except OSError:
         pytest.skip("this file system takes valid names only")
     with pytest.raises(GalleryError, match=r"zo\? is not valid UTF-8. Rename"):
-        load(photos, cropped=True)
+        load_gallery(photos, cropped=True)
 
 
 def test_files_that_are_not_photos_are_noted_or_ignored(photos: Path) -> None:
@@ -95,12 +95,12 @@ def test_files_that_are_not_photos_are_noted_or_ignored(photos: Path) -> None:
         write_photo(photos / name, b"system file")
     (photos / ".cache").mkdir()
     (photos / "__MACOSX").mkdir()
-    assert load(photos, cropped=True).notes == ()
+    assert load_gallery(photos, cropped=True).notes == ()
     write_photo(photos / "readme.txt", b"hello")
     write_photo(photos / "anna" / "notes.doc", b"hello")
     write_photo(photos / "stray.png", smooth_image(7))
     write_photo(photos / "anna" / "more" / "1.png", smooth_image(8))
-    result = load(photos, cropped=True)
+    result = load_gallery(photos, cropped=True)
     assert len(result.images) == 4
     assert noted(result, "not photos", "anna/more, anna/notes.doc, readme.txt, stray.png")
 
@@ -108,18 +108,18 @@ def test_files_that_are_not_photos_are_noted_or_ignored(photos: Path) -> None:
 def test_path_without_gallery_is_rejected(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("missing", "missing.npz", "missing.mat"):
         with pytest.raises(GalleryError, match=r"There is no .*missing"):
-            load(tmp_path / name, cropped=True)
+            load_gallery(tmp_path / name, cropped=True)
     with pytest.raises(GalleryError, match=r"is not a gallery\. Pass a folder"):
-        load(photos / "anna" / "1.png", cropped=True)
+        load_gallery(photos / "anna" / "1.png", cropped=True)
     with pytest.raises(GalleryError, match="holds no folder of a person"):
-        load(photos / "anna", cropped=True)
+        load_gallery(photos / "anna", cropped=True)
 
     def deny(self: Path) -> Any:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "iterdir", deny)  # root may open every folder
     with pytest.raises(GalleryError, match=r"cannot be opened \(Permission denied\)"):
-        load(photos, cropped=True)
+        load_gallery(photos, cropped=True)
 
 
 # --- Faces in photographs ---
@@ -138,13 +138,13 @@ def test_faces_are_detected_and_aligned_as_on_the_device(album: Path) -> None:
     photo: Any = cv2.imread(str(album / "s1" / "0.png"))
     write_photo(album / "s1" / "dark.png", photo // 6)  # training photos may be dark or soft
     write_photo(album / "s1" / "soft.png", cv2.GaussianBlur(photo, (0, 0), 3))
-    result = load(album, cropped=False, finder=portraits.finder())
+    result = load_gallery(album, cropped=False, finder=portraits.finder())
     assert (result.images.shape, result.alignment) == ((6, *SIZE), ALIGNMENT)
     photo = cv2.imread(str(album / "s2" / "1.png"))
     (found,) = portraits.finder().detect(photo, photo_min_face(photo))
     wanted = align(portraits.grey(photo), found.landmarks, SIZE)
     np.testing.assert_array_equal(result.images[result.sources.index("s2/1.png")], wanted)
-    assert load(album, cropped=False, size=(64, 52), finder=portraits.finder()).images.shape == (6, 64, 52)
+    assert load_gallery(album, cropped=False, size=(64, 52), finder=portraits.finder()).images.shape == (6, 64, 52)
 
 
 def test_photo_without_one_usable_face_is_named(album: Path) -> None:
@@ -155,10 +155,10 @@ def test_photo_without_one_usable_face_is_named(album: Path) -> None:
     half = portraits.in_a_room(portraits.people()["s2"][0], width=220, at=(100, 30))[:, 190:]
     write_photo(album / "s2" / "half.png", half)
     with pytest.raises(GalleryError, match=r"3 photos.*empty\.png \(no face found\)") as caught:
-        load(album, cropped=False, finder=portraits.finder())
+        load_gallery(album, cropped=False, finder=portraits.finder())
     assert "s2/crowd.png (2 faces found)" in str(caught.value)
     assert "s2/half.png (" in str(caught.value)
-    result = load(album, cropped=False, skip_bad=True, finder=portraits.finder())
+    result = load_gallery(album, cropped=False, skip_bad=True, finder=portraits.finder())
     assert len(result.images) == 4
     assert noted(result, "left out", "no face found", "2 faces found")
 
@@ -166,10 +166,10 @@ def test_photo_without_one_usable_face_is_named(album: Path) -> None:
 def test_small_face_in_the_background_is_ignored(album: Path) -> None:
     photo = portraits.in_a_room(portraits.people()["s1"][3], width=220, at=(20, 20))
     write_photo(album / "s1" / "more.png", photo)
-    alone = load(album, cropped=False, finder=portraits.finder())
+    alone = load_gallery(album, cropped=False, finder=portraits.finder())
     photo[300:422, 500:600] = cv2.resize(portraits.people()["s3"][0], (100, 122))
     write_photo(album / "s1" / "more.png", photo)
-    result = load(album, cropped=False, finder=portraits.finder())
+    result = load_gallery(album, cropped=False, finder=portraits.finder())
     assert noted(result, "smaller faces beside", "s1/more.png")
     where = result.sources.index("s1/more.png")
     assert np.abs(result.images[where].astype(int) - alone.images[where]).mean() < 1
@@ -207,9 +207,9 @@ UNUSABLE = {
 def test_unusable_photo_is_named_and_may_be_skipped(photos: Path, content: np.ndarray | bytes, reason: str) -> None:
     write_photo(photos / "anna" / "3.png", content)
     with pytest.raises(GalleryError, match=re.escape(f"1 photo cannot be used: anna/3.png ({reason}).")) as caught:
-        load(photos, cropped=True)
+        load_gallery(photos, cropped=True)
     assert "--skip-bad" in caught.value.hint
-    result = load(photos, cropped=True, skip_bad=True)
+    result = load_gallery(photos, cropped=True, skip_bad=True)
     assert len(result.images) == 4
     assert noted(result, "left out", f"anna/3.png ({reason})")
 
@@ -219,7 +219,7 @@ def test_photo_that_is_blank_after_resizing_is_unusable(photos: Path) -> None:
     speck[0, 0] = 9
     write_photo(photos / "anna" / "3.png", speck)
     with pytest.raises(GalleryError, match=r"anna/3.png \(blank\)"):
-        load(photos, cropped=True, size=(HEIGHT, WIDTH))
+        load_gallery(photos, cropped=True, size=(HEIGHT, WIDTH))
 
 
 def test_many_unusable_photos_are_counted_and_some_named(photos: Path) -> None:
@@ -227,7 +227,7 @@ def test_many_unusable_photos_are_counted_and_some_named(photos: Path) -> None:
     for number in range(11, 18):
         write_photo(photos / "anna" / f"{number}.png", b"")
     with pytest.raises(GalleryError, match=r"8 photos .*anna/10.png \(No such file.*anna/14.png.*and 3 more") as caught:
-        load(photos, cropped=True)
+        load_gallery(photos, cropped=True)
     assert "anna/15.png" not in str(caught.value)
 
 
@@ -237,15 +237,15 @@ def test_many_unusable_photos_are_counted_and_some_named(photos: Path) -> None:
 def test_person_without_usable_photo_is_named(photos: Path) -> None:
     (photos / "carl").mkdir()
     with pytest.raises(GalleryError, match=r"No usable photo of carl\. Add photos \(jpg, .*webp\)"):
-        load(photos, cropped=True)
+        load_gallery(photos, cropped=True)
     write_photo(photos / "carl" / "1.png", b"")
     with pytest.raises(GalleryError, match="No usable photo of carl"):
-        load(photos, cropped=True, skip_bad=True)
+        load_gallery(photos, cropped=True, skip_bad=True)
 
 
 def test_person_with_one_photo_is_noted(photos: Path) -> None:
     write_photo(photos / "carl" / "1.png", smooth_image(7))
-    result = load(photos, cropped=True)
+    result = load_gallery(photos, cropped=True)
     assert noted(result, "Only one photo of carl")
     assert not noted(result, "anna")
 
@@ -253,20 +253,20 @@ def test_person_with_one_photo_is_noted(photos: Path) -> None:
 def test_one_person_is_rejected(tmp_path: Path) -> None:
     write_photo(tmp_path / "anna" / "1.png", smooth_image(1))
     with pytest.raises(GalleryError, match="fewer than two people"):
-        load(tmp_path, cropped=True)
+        load_gallery(tmp_path, cropped=True)
 
 
 def test_same_photo_of_two_people_is_rejected(photos: Path) -> None:
     write_photo(photos / "ben" / "copy.bmp", smooth_image(0))  # same pixels, other format
     for skip_bad in (False, True):
         with pytest.raises(GalleryError, match=r"two names: anna/1.png and ben/copy.bmp"):
-            load(photos, cropped=True, skip_bad=skip_bad)
+            load_gallery(photos, cropped=True, skip_bad=skip_bad)
 
 
 def test_repeated_photo_of_one_person_is_used_once(photos: Path) -> None:
     write_photo(photos / "anna" / "copy.bmp", smooth_image(0))
     write_photo(photos / "ben" / "3.png", smooth_image(0).reshape(WIDTH, HEIGHT))  # same bytes, other shape
-    result = load(photos, cropped=True, size=(HEIGHT, WIDTH))
+    result = load_gallery(photos, cropped=True, size=(HEIGHT, WIDTH))
     assert result.sources == ("anna/1.png", "anna/2.png", "ben/1.png", "ben/2.png", "ben/3.png")
     assert noted(result, "1 photo left out", "anna/copy.bmp (as anna/1.png)")
 
@@ -275,7 +275,7 @@ def test_16_bit_photos_are_scaled_and_noted(photos: Path) -> None:
     deep = smooth_image(7).astype(np.uint16) * 257
     write_photo(photos / "anna" / "3.png", deep)
     write_photo(photos / "anna" / "4.pgm", np.flipud(deep))
-    result = load(photos, cropped=True)
+    result = load_gallery(photos, cropped=True)
     np.testing.assert_array_equal(result.images[2:4], [smooth_image(7), np.flipud(smooth_image(7))])
     assert noted(result, "2 photos scaled from 16 to 8 bits", "anna/3.png", "anna/4.pgm")
 
@@ -286,20 +286,28 @@ def test_16_bit_photos_are_scaled_and_noted(photos: Path) -> None:
 def test_photos_of_different_sizes_need_a_size(photos: Path) -> None:
     write_photo(photos / "anna" / "3.png", smooth_image(7, (48, 40)))
     with pytest.raises(GalleryError, match=r"differ in size: 24x20, 48x40\. Pass --size HxW, for example --size 24x20"):
-        load(photos, cropped=True)
-    result = load(photos, cropped=True, size=(HEIGHT, WIDTH))
+        load_gallery(photos, cropped=True)
+    result = load_gallery(photos, cropped=True, size=(HEIGHT, WIDTH))
     assert (result.images.shape, result.notes) == ((5, HEIGHT, WIDTH), ())
     np.testing.assert_array_equal(result.images[0], smooth_image(0))  # this one had the size already
-    for size in ((0, 10), (10, -1)):
-        with pytest.raises(GalleryError, match="cannot be"):
-            load(photos, cropped=True, size=size)
 
 
 @pytest.mark.parametrize(("shape", "is_noted"), [((24, 23), False), ((24, 25), True), ((30, 20), True)])
 def test_stretched_photo_is_noted(photos: Path, shape: tuple[int, int], is_noted: bool) -> None:
     write_photo(photos / "anna" / "3.png", smooth_image(7, shape))
-    result = load(photos, cropped=True, size=(HEIGHT, WIDTH))
+    result = load_gallery(photos, cropped=True, size=(HEIGHT, WIDTH))
     assert noted(result, "stretched", "20%", "anna/3.png") == is_noted
+
+
+def test_photos_can_be_cropped_like_others(photos: Path) -> None:
+    (photos / "anna" / "torn.png").write_bytes(b"no photo")
+    found = load_like(photos / "anna", (12, 10), NO_ALIGNMENT, skip_bad=True)
+    assert (found.people, found.images.shape) == (("anna",), (2, 12, 10))
+    with pytest.raises(GalleryError, match=r"torn\.png .*--skip-bad to leave them out\.$"):
+        load_like(photos / "anna", (12, 10), NO_ALIGNMENT)
+    np.savez(photos / "faces.npz", images=found.images, labels=["anna", "anna"])
+    with pytest.raises(GalleryError, match="holds cropped faces"):
+        load_like(photos / "faces.npz", SIZE, ALIGNMENT)
 
 
 # --- The gallery itself ---

@@ -80,7 +80,7 @@ def test_each_network_has_its_own_cache(cached: int, monkeypatch: pytest.MonkeyP
     ("data", "message"),
     [
         (embedding_model(side=96), "input is 1x3x96x96"),
-        (embedding_model(inputs=("data", "mask")), "2 inputs"),
+        (embedding_model(inputs=("data", "mask")), "input is 1x3x112x112 and "),
         (embedding_model(outputs=("fc1", "conv")), "2 output"),
         (embedding_model(outputs=("bent",)), "not two vectors"),
         (embedding_model(shape=(1, LENGTH)), "two faces at once"),
