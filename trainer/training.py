@@ -16,7 +16,6 @@ from edge.errors import TrainingError
 from edge.text import plural, some
 from edge.vision.confidence import score_confidence
 from edge.vision.preprocess import FeatureSpec
-from trainer import presets, thresholds
 from trainer.baselines.registry import Method
 from trainer.data.gallery import Gallery, check_not_enrolled, load_like
 from trainer.features.illumination import without_misleading_pixels
@@ -26,6 +25,8 @@ from trainer.method.base import FaceClassifier
 from trainer.method.estimator import LCLRRDL
 from trainer.method.solver import Step
 from trainer.model import Model
+from trainer.presets import DEFAULT, PRESETS, default_preset, from_toml
+from trainer.thresholds import MIN_PEOPLE, stranger_confidences, stricter_threshold
 from trainer.types import Progress, Say, silent
 
 
@@ -61,11 +62,11 @@ def fit(
     if fpir is None:
         return model
     left_out = given = np.zeros(0)
-    if len(gallery.people) >= thresholds.MIN_PEOPLE:
-        left_out = thresholds.stranger_confidences(gallery, spec, parameters, method=method, progress=progress)
+    if len(gallery.people) >= MIN_PEOPLE:
+        left_out = stranger_confidences(gallery, spec, parameters, method=method, progress=progress)
     if strangers is not None:
         given = score_confidence(model.scores(strangers.images))
-    return replace(model, calibration=thresholds.stricter_threshold(left_out, given, fpir))
+    return replace(model, calibration=stricter_threshold(left_out, given, fpir))
 
 
 def to_model(estimator: Any, gallery: Gallery, spec: Spec, training: dict[str, Any]) -> Model:
@@ -127,11 +128,11 @@ def prepare(
     """
     is_lclrrdl = method.estimator is LCLRRDL
     known = signature(method.estimator).parameters.keys() - {"callback", "random_state"}
-    given = (presets.from_toml(config, known) if config else {}) | options
+    given = (from_toml(config, known) if config else {}) | options
     if is_lclrrdl:
-        parameters = presets.PRESETS[preset or presets.default_preset(given.get("features"))] | given
+        parameters = PRESETS[preset or default_preset(given.get("features"))] | given
     else:
-        usual = {"features": presets.PRESETS[presets.DEFAULT]["features"]}
+        usual = {"features": PRESETS[DEFAULT]["features"]}
         parameters = usual | method.for_device(given | ({"preset": preset} if preset else {}))
     features = parameters.pop("features")
     network = parse_network(features, say)
@@ -155,7 +156,7 @@ def result_notes(job: Job, model: Model, *, calibrated: bool) -> list[str]:
     """Return notes for the user about the model of a job. `calibrated`: the threshold was to be measured."""
     notes = []
     if model.calibration is None:
-        why = f"needs {thresholds.MIN_PEOPLE} people or --strangers" if calibrated else "was turned off"
+        why = f"needs {MIN_PEOPLE} people or --strangers" if calibrated else "was turned off"
         notes.append(f"The threshold against strangers was not measured: the measurement {why}.")
     suspected = model.suspected_labels(job.gallery.sources)
     if suspected:
