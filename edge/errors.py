@@ -8,8 +8,6 @@ Exit codes: 0 success; 2 usage or input; 20-28 and 44-46 kit; 29-30 export; 31-3
 
 from __future__ import annotations
 
-from typing import Any
-
 EXIT_INTERRUPTED = 130
 
 
@@ -18,10 +16,8 @@ class EdgeError(Exception):
 
     exit_code = 2
 
-    def __init_subclass__(cls, exit_code: int | None = None, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if exit_code is not None:
-            cls.exit_code = exit_code
+    def __init_subclass__(cls, exit_code: int | None = None) -> None:
+        cls.exit_code = exit_code or cls.exit_code
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

@@ -21,7 +21,7 @@ from edge.decision import doorlist
 from edge.decision.challenge import LivenessSettings
 from edge.decision.doorlist import DoorList
 from edge.decision.visit import VisitRules
-from edge.errors import DoorListError, EdgeError, ParameterError, SettingsError
+from edge.errors import DoorListError, EdgeError, SettingsError, require
 from edge.files import read_bytes
 from edge.monitor.http_server import parse_address
 from edge.monitor.metrics import MetricsSettings
@@ -63,8 +63,7 @@ class KitSettings:
     def __post_init__(self) -> None:
         _check_range("watch_seconds", self.watch_seconds, 0.01, 3600)
         _check_range("threads", self.threads, 1, MAX_THREADS)
-        if self.min_face < 10:
-            raise ParameterError(f"min_face must be 10 or more, not {self.min_face}")
+        require(self.min_face >= 10, f"min_face must be 10 or more, not {self.min_face}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +84,7 @@ class CameraSettings:
     """A live camera without a frame for so long is lost, and is opened again."""
 
     def __post_init__(self) -> None:
-        if self.source_file is not None and self.source_env is not None:
-            raise ParameterError("source_file and source_env cannot both be set")
+        require(self.source_file is None or self.source_env is None, "source_file and source_env cannot both be set")
         _check_range("max_fps", self.max_fps, 0.1, 1000)
         _check_range("stall_seconds", self.stall_seconds, 0.5, 60)
 
@@ -132,8 +130,7 @@ class PreviewSettings:
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise ParameterError(f"{name} must be between {low:g} and {high:g}, not {value:g}")
+    require(low <= value <= high, f"{name} must be between {low:g} and {high:g}, not {value:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,10 +166,7 @@ class Settings:
         return [value for table in tables for value in table.values() if isinstance(value, Path)]
 
     def override(self, **tables: Mapping[str, Any]) -> Settings:
-        """Return settings with other values. None keeps a value: settings.override(visits={"needed": 4, "window": None}).
-
-        A camera `source` also replaces `source_file` and `source_env`.
-        """
+        """Return settings with other values; None keeps a value. A camera `source` replaces `source_file` and `source_env`."""
         changed = {}
         for name, values in tables.items():
             given = {key: value for key, value in values.items() if value is not None}

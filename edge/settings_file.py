@@ -11,7 +11,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from edge.camera.base import display_name
 from edge.errors import EdgeError
@@ -46,9 +46,7 @@ class TableReader:
                 else:
                     self.problems.append(f"{where}{key} must be a table: [{key}]")
             elif isinstance(value, str) and holds_password(value):
-                self.problems.append(
-                    f"{where}{key} contains a password, which is not allowed here{_instead(key, list(known))}"
-                )
+                self.problems.append(f"{where}{key} must not contain a password{_instead(key, list(known))}")
             else:
                 try:
                     values[key] = self._value(known[key], value)
@@ -77,14 +75,6 @@ class TableReader:
     def _value(self, hint: Any, value: Any) -> Any:
         """Return the value in its field's type, or raise ValueError(expected type). A bool is not a number."""
         hint = _without_none(hint)
-        if get_origin(hint) is Literal:
-            if value in get_args(hint) and type(value) is type(get_args(hint)[0]):
-                return value
-            raise ValueError(" or ".join(map(repr, get_args(hint))))
-        if get_origin(hint) is tuple:
-            if not isinstance(value, list):
-                raise ValueError("a list")
-            return tuple(self._value(get_args(hint)[0], part) for part in value)
         if hint is float and type(value) in (int, float) and abs(value) <= 1e300:
             return float(value)
         if hint is Path and type(value) is str and value and "\0" not in value:
@@ -142,8 +132,6 @@ def to_toml(value: Any) -> str:
     """Return a value as TOML."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(to_toml, value))}]"
     if isinstance(value, str | Path):
         return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
