@@ -66,11 +66,7 @@ class WebhookSink(Worker[Event]):
     """A sink that posts each event to a web server, on a new connection. Redirections are not followed."""
 
     def __init__(
-        self,
-        settings: WebhookSettings,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        utc: Callable[[], float] = time.time,
+        self, settings: WebhookSettings, *, clock: Callable[[], float] = time.monotonic, utc: Callable[[], float] = time.time
     ) -> None:
         self._settings, self._url, self._utc = settings, _parts(settings.url), utc
         self._secret, self._tls = credentials(settings)
