@@ -51,15 +51,14 @@ class BaselineCoder:
 
     def code(self, X: Array, callback: Callback | None = None) -> Array:
         """Return Z (m,n) of X (d,n). `callback` receives the number of iterations done, and Z."""
-        if callback is None:
-            return in_chunks(lambda chunk: self._code(chunk, None), X)
-        return self._code(X, callback)
-
-    def _code(self, X: Array, callback: Callback | None) -> Array:
         D, K, M = self.constants["Dt"].T, self.constants["K"], self.constants["M"]
-        if isinstance(self.coding, SRCCoding):
-            return src.code(D, K, M, X, self.coding, callback)
-        return lrrs.code_sparsely(D, X, self.coding, callback, constants=(K, M))
+
+        def coded(chunk: Array) -> Array:
+            if isinstance(self.coding, SRCCoding):
+                return src.code(D, K, M, chunk, self.coding, callback)
+            return lrrs.code_sparsely(D, chunk, self.coding, callback, constants=(K, M))
+
+        return in_chunks(coded, X.astype(np.float32, copy=False), X.shape[1] if callback else None)
 
     def scores(self, X: Array, Z: Array | None = None) -> Array:
         """Return scores (C,n) of X (d,n). Z: its codes, if they are known."""

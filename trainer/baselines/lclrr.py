@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from trainer.baselines.lrr import FixedDictionary, Representation, represent
+from trainer.baselines.lrr import FixedDictionary
 from trainer.baselines.lrrs import SparseCoding, code_sparsely
 from trainer.method.coding import in_chunks
 from trainer.method.solver import locality_weights
@@ -39,14 +39,15 @@ class LCLRR(FixedDictionary):
 
         return in_chunks(coded, samples)
 
-    def _prepare(self, samples: Array) -> None:
-        squared = locality_weights(samples, self.D_, "squared")
-        self.reach_ = np.sqrt(squared.max(axis=1, keepdims=True))
+    def _choose_atoms(self, samples: Array, labels: Array) -> Array:
+        D = super()._choose_atoms(samples, labels)
+        self.reach_ = np.sqrt(locality_weights(samples, D, "squared").max(axis=1, keepdims=True))
+        return D
 
     def _weights(self, samples: Array) -> Array:
         """Return R with the largest distances of training, so that no code depends on the other faces."""
         squared = np.maximum(locality_weights(samples, self.D_, "squared"), 0)
         return squared if self.locality == "squared" else np.exp(np.sqrt(squared) - self.reach_)
 
-    def _represent(self, samples: Array) -> Representation:
-        return represent(samples, self.D_, lam=self._error_weight(), error=self.error, R=self.alpha * self._weights(samples))
+    def _code_weights(self, samples: Array) -> Array:
+        return self.alpha * self._weights(samples)

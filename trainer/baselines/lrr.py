@@ -18,20 +18,10 @@ from scipy.linalg import cho_factor, cho_solve
 from trainer.method.base import CodeClassifier
 from trainer.method.coding import Coder, Coding, l1_weight
 from trainer.method.prox import column_shrink, soft_threshold, svt
+from trainer.method.solver import SolverResult
 from trainer.types import Array
 
 ERRORS = {"l1": soft_threshold, "l21": column_shrink}
-
-
-@dataclass(frozen=True)
-class Representation:
-    """Result of `represent`: Z (m,n), E (d,n), and statistics."""
-
-    Z: Array
-    E: Array
-    residuals: Array
-    """(iterations, 3): largest entry of X - DZ - E, of Z - J and of Z - L."""
-    converged: bool
 
 
 def represent(
@@ -44,8 +34,8 @@ def represent(
     rho: float = 1.2,
     tol: float = 1e-4,
     max_iterations: int = 500,
-) -> Representation:
-    """ADMM with multipliers y = Y/mu.
+) -> SolverResult:
+    """ADMM with multipliers y = Y/mu. All residuals are largest entries.
 
     The problem is convex. The growth of mu decides how close to the optimum this stops: on faces rho = 1.2 takes about 40
     iterations and ends within 0.1 % of it (4 % if lam is so large that E is almost zero).
@@ -68,7 +58,7 @@ def represent(
         mu *= rho
         history.append([float(np.abs(gap).max()) for gap in gaps])
         converged = max(history[-1]) < tol
-    return Representation(Z, E, np.array(history), converged)
+    return SolverResult(Z, D, E, np.array(history), rank, converged)
 
 
 @dataclass(eq=False, repr=False)
@@ -85,18 +75,19 @@ class FixedDictionary(CodeClassifier):
 
     def _learn(self, samples: Array, labels: Array) -> None:
         self.D_ = self._choose_atoms(samples, labels)
-        self._prepare(samples)
-        self._learn_linear(self.code(samples) if self.classifier_codes == "coder" else self._represent(samples).Z, labels)
-
-    def _prepare(self, samples: Array) -> None:
-        """Compute what `code` needs beside D_."""
+        if self.classifier_codes == "coder":
+            codes = self.code(samples)
+        else:
+            R = self._code_weights(samples)
+            codes = represent(samples, self.D_, lam=self._error_weight(), error=self.error, R=R).Z
+        self._learn_linear(codes, labels)
 
     def _error_weight(self) -> float:
         return l1_weight(self.lam, len(self.D_)) if self.error == "l1" else self.lam
 
-    def _represent(self, samples: Array) -> Representation:
-        """Solve the problem for all samples together, as printed."""
-        raise NotImplementedError
+    def _code_weights(self, samples: Array) -> Array | None:
+        """Return R (m,n) of the problem."""
+        return None
 
 
 @dataclass(eq=False, repr=False)
@@ -108,10 +99,4 @@ class LRR(FixedDictionary):
         return replace(Coding.default(self.error), lam=self._error_weight())
 
     def code(self, samples: Array) -> Array:
-        return self.coder_.code(samples)
-
-    def _prepare(self, samples: Array) -> None:
-        self.coder_ = Coder(self.D_.astype(np.float32), self.coding)
-
-    def _represent(self, samples: Array) -> Representation:
-        return represent(samples, self.D_, lam=self._error_weight(), error=self.error)
+        return Coder(self.D_.astype(np.float32), self.coding).code(samples)

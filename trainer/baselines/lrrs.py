@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 import numpy as np
 
 from edge.errors import ParameterError
-from trainer.baselines.lrr import ERRORS, FixedDictionary, Representation, represent
+from trainer.baselines.lrr import ERRORS, FixedDictionary
 from trainer.baselines.src import ridge_constants
 from trainer.method.coding import Callback, in_chunks
 from trainer.method.prox import column_norms, shrink_factors, soft_threshold
@@ -85,7 +85,7 @@ def code_sparsely(
         g = a z + (1 - a) j + y2;          j = B_{1/(kappa mu)}(S_{beta/(kappa mu)}(g));   y2 = (g - j)/rho
     """
     a, ratio = coding.relaxation, 1 / coding.rho
-    PD, kP = constants or ridge_constants(D, coding.kappa, D.dtype)
+    PD, kP = constants or ridge_constants(D, coding.kappa)
     z = np.zeros((D.shape[1], X.shape[1]), X.dtype)
     j, y2, e, y1 = np.zeros_like(z), np.zeros_like(z), np.zeros_like(X), np.zeros_like(X)
     for k, mu in enumerate(coding.penalties(len(D) if error == "l1" else 1).tolist()):
@@ -126,6 +126,5 @@ class LRRS(FixedDictionary):
     def code(self, samples: Array) -> Array:
         return code_faces(self.D_, samples, self.coding)
 
-    def _represent(self, samples: Array) -> Representation:
-        R = np.full((self.D_.shape[1], samples.shape[1]), self.beta)
-        return represent(samples, self.D_, lam=self._error_weight(), R=R)
+    def _code_weights(self, samples: Array) -> Array:
+        return np.full((self.D_.shape[1], samples.shape[1]), self.beta)

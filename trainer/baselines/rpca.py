@@ -16,7 +16,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from edge.errors import TrainingError
-from trainer.baselines.src import explained, sparse_codes
+from trainer.baselines.src import SRCCoding, scores, sparse_codes
 from trainer.method.base import FaceClassifier
 from trainer.method.prox import column_norms, soft_threshold, svt
 from trainer.types import Array
@@ -32,14 +32,10 @@ class RPCAResult:
     E: Array
     residuals: Array
     """(iterations,): |X - A - E|_F/|X|_F."""
-    rank: int
-    """Rank of A."""
-    converged: bool
 
 
-def rpca(X: Array, lam: float | None = None, *, ridge: float = 0.0, rho: float = 1.5, tol: float = 1e-7) -> RPCAResult:
-    """Solve the problem from A = 0. The default of `lam` is 1/sqrt(max(d, n)). LRSI adds a term ridge |A|_F^2."""
-    lam = usual_lam(X) if lam is None else lam
+def rpca(X: Array, lam: float, *, ridge: float = 0.0, rho: float = 1.5, tol: float = 1e-7) -> RPCAResult:
+    """Solve the problem from A = 0. The usual `lam` is 1/sqrt(max(d, n)). LRSI adds a term ridge |A|_F^2."""
     largest, size = float(np.linalg.norm(X, 2)), float(np.linalg.norm(X))
     mu = 1.25 / largest
     mu_max = 1e7 * mu
@@ -56,12 +52,7 @@ def rpca(X: Array, lam: float | None = None, *, ridge: float = 0.0, rho: float =
         y = (y + residual) * (mu / next_mu)
         mu = next_mu
         residuals.append(float(np.linalg.norm(residual) / size))
-    return RPCAResult(A, E, np.array(residuals[1:]), rank, residuals[-1] < tol)
-
-
-def usual_lam(X: Array) -> float:
-    """Return 1/sqrt(max(d, n))."""
-    return float(1 / np.sqrt(max(X.shape)))
+    return RPCAResult(A, E, np.array(residuals[1:]))
 
 
 def unit_atoms(A: Array) -> Array:
@@ -84,8 +75,8 @@ class CleanedSRC(FaceClassifier):
     """Iterations of SRC."""
 
     def _scores(self, samples: Array) -> Array:
-        samples = samples.astype(np.float32)
-        return explained(self.D_, samples, sparse_codes(self.D_, samples, self.src_lam, self.iterations), self.atom_classes_)
+        samples, coding = samples.astype(np.float32), SRCCoding(lam=self.src_lam, iterations=self.iterations)
+        return scores(self.D_, samples, sparse_codes(self.D_, samples, coding), self.atom_classes_, coding)
 
 
 @dataclass(eq=False, repr=False)
@@ -99,6 +90,6 @@ class RPCA(CleanedSRC):
 
     def _learn(self, samples: Array, labels: Array) -> None:
         # 1e-5 instead of 1e-7 saves a third of the iterations and changes no entry of A by more than 1e-5.
-        self.result_ = rpca(samples, self.lam * usual_lam(samples), tol=1e-5)
+        self.result_ = rpca(samples, self.lam * (1 / np.sqrt(max(samples.shape))), tol=1e-5)
         self.n_iter_ = len(self.result_.residuals)
         self.D_, self.atom_classes_ = unit_atoms(self.result_.A), labels

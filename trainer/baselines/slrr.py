@@ -9,15 +9,8 @@
 Zhang, Jiang, Davis: Learning structured low-rank representations for image classification, CVPR 2013. A test face is coded
 without Q, by itself (trainer.baselines.lrrs), with its own lam: |z|_2 of one face is not a share of |Z|_* of all faces.
 
-Differences from the paper (figures: cross-validation inside training images of Yale B, 8 each, 1/8):
-
-- Z is solved exactly, with J as a second copy. The linearised form has a step of 1/|D|_2^2, which is tiny for similar atoms.
-- The penalty is constant, so each round continues from the last one. With a growing penalty each round starts again, and
-  Y1/mu, which moves D, is zero at its end. 10 iterations and 3 in each of 8 rounds are enough, instead of 100 in each: with 40
-  and 20 the objective was twice as high, and the accuracy 75 % instead of 82 %. So this stops early: entries of X - DZ - E are
-  about 0.01. With rounds = 0 and enough iterations they vanish.
-- D starts from random samples, as in LCLRRDL, not from K-SVD of each class. scikit-learn's DictionaryLearning of each class
-  reached 78.9 % instead of 79.8 %, and was slower.
+Differences from the paper (reasons: docs/research/results.md): an exact Z update, a constant penalty with an early stop
+(entries of X - DZ - E are about 0.01), and random samples as the first D.
 """
 
 from __future__ import annotations
@@ -30,24 +23,12 @@ from trainer.baselines.lrrs import SparseCoding, code_faces
 from trainer.method.base import CodeClassifier, check_codes
 from trainer.method.coding import l1_weight
 from trainer.method.prox import soft_threshold, svt
+from trainer.method.solver import SolverResult
 from trainer.types import Array
 
 OLD_SHARE = 0.5  # share of the old D in the new D, as in the paper
 RIDGE = 1.0  # delta; with 1e-3 atoms that few samples use grew without bound, and the accuracy was lower
 RELAXATION = 1.8
-
-
-@dataclass(frozen=True)
-class SLRRResult:
-    """Result of `slrr`: Z (m,n), exactly sparse, D (d,m), E (d,n), and statistics."""
-
-    Z: Array
-    D: Array
-    E: Array
-    residuals: Array
-    """(rounds + 1, 3): largest entry of X - DZ - E, of Z - J and of Z - V at the end of each round."""
-    rank: int
-    """Rank of J, the low-rank copy of Z."""
 
 
 def slrr(
@@ -61,10 +42,11 @@ def slrr(
     rounds: int = 8,
     first_steps: int = 10,
     steps: int = 3,
-) -> SLRRResult:
+) -> SolverResult:
     """Start from Z = E = 0 and D = D0. Do `first_steps` iterations, then `rounds` times: update D, do `steps` iterations.
 
-    The arithmetic has the dtype of X. With rounds = 0, D is fixed, the problem is convex, and this is ADMM.
+    The arithmetic has the dtype of X. With rounds = 0, D is fixed, the problem is convex, and this is ADMM. The Z of the
+    result is V, exactly sparse; residuals are largest entries at the end of each round; there is no tolerance: converged = False.
     """
     D, kind, a = D0.astype(X.dtype), X.dtype, RELAXATION
     # Entries of a unit face are about 1/sqrt(d). So should be lam/mu, the threshold of E's entries.
@@ -97,7 +79,7 @@ def slrr(
             E = soft_threshold(y1, lam / mu)
             y1 -= E
         residuals.append([float(np.abs(gap).max()) for gap in (F - E, Z - J, Z - V)])
-    return SLRRResult(V, D, E, np.array(residuals), rank)
+    return SolverResult(V, D, E, np.array(residuals), rank, converged=False)
 
 
 def _inverse(A: Array, ridge: float) -> Array:
@@ -107,7 +89,7 @@ def _inverse(A: Array, ridge: float) -> Array:
 
 @dataclass(eq=False, repr=False)
 class SLRR(CodeClassifier):
-    """Structured low-rank representation with dictionary learning. Learned beside D_ and W_: result_ (SLRRResult)."""
+    """Structured low-rank representation with dictionary learning. Learned beside D_ and W_: result_ (SolverResult)."""
 
     _: KW_ONLY
     lam: float = 10.0

@@ -13,14 +13,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-    check_random_state,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, check_X_y, validate_data
 
 from edge.errors import ParameterError, TrainingError
 from edge.vision.preprocess import unit_rows
@@ -108,15 +101,12 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 return unit_rows(validate_data(self, X, dtype=np.float64, reset=False)), None
             rows, y = validate_data(self, X, y, dtype=np.float64)
             return unit_rows(rows), y
-        spec = self.features
-        crops = check_array(np.reshape(X, (len(X), -1)), dtype=None)
+        spec, crops = self.features, np.reshape(X, (len(X), -1))
+        crops, y = (check_array(crops, dtype=None), None) if y is None else check_X_y(crops, y, dtype=None)
         if crops.shape[1] != spec.height * spec.width or crops.min() < 0 or crops.max() > 255:
             raise ValueError(f"X must hold grey crops of {spec.height}x{spec.width} pixels, 0 to 255")
-        if y is not None:
-            y = column_or_1d(y)
-            check_consistent_length(crops, y)
-            if (crops == crops[:, :1]).all(axis=1).any():
-                raise TrainingError("A training image is blank.", "Remove images that show nothing.")
+        if y is not None and (crops == crops[:, :1]).all(axis=1).any():
+            raise TrainingError("A training image is blank.", "Remove images that show nothing.")
         self.n_features_in_ = crops.shape[1]
         return spec.vectors(crops.reshape(-1, spec.height, spec.width)), y
 

@@ -27,7 +27,6 @@ Kind = Literal["l1", "l21", "batch"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 CHUNK = 512  # faces coded at once: limits memory, changes no result
 ROUNDING = 100  # error of a difference of sums of squares, in units in the last place, with a margin
-L21_LAM = 5.0
 Callback = Callable[[int, Array], None]
 
 
@@ -58,7 +57,7 @@ class Coding:
     def default(cls, kind: str) -> Coding:
         """Return the default settings of a kind."""
         if kind == "l21":
-            return cls(kind="l21", lam=L21_LAM, iterations=10)
+            return cls(kind="l21", lam=5.0, iterations=10)
         if kind == "batch":
             return cls(kind="batch", iterations=250, mu0=1e-6, rho=1.1)
         # Over-relaxation needs fewer iterations and ends closer to the optimum.
@@ -173,15 +172,14 @@ def _l21(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None
     tiny = np.finfo(X.dtype).tiny
     c, outside = project(U, s, X)
     s_ = s[:, None]
-    tau = np.full(X.shape[1], 1e-2, X.dtype)
+    w: Array = s_ * c / (s_ * s_ + X.dtype.type(1e-2))
     for k in range(coding.iterations):
-        w: Array = s_ * c / (s_ * s_ + tau)
         error = c - s_ * w
         tau = np.sqrt(outside + np.einsum("ij,ij->j", error, error))
         tau /= np.maximum(coding.lam * column_norms(w), tiny)
+        w = s_ * c / (s_ * s_ + tau)
         if callback:
-            callback(k + 1, s_ * c / (s_ * s_ + tau))
-    w = s_ * c / (s_ * s_ + tau)
+            callback(k + 1, w)
     return w
 
 

@@ -208,7 +208,6 @@ def _inverse(lower: Array, ridge: float) -> Array:
 
 def _largest_error(B: Array, Z: Array, K: Array, right: Array) -> float:
     """Return max_j |b_j - Dz_j| without DZ, from (D'D + 2I)Z = right and D'B = right - K of the Z update."""
-
     pairs = (B, B), (Z, K), (Z, right), (Z, Z)
     BB, ZK, Zright, ZZ = (np.einsum("ij,ij->j", one, other) for one, other in pairs)
     squared = BB + 2 * ZK - Zright - 2 * ZZ

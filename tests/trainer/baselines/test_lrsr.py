@@ -15,8 +15,9 @@ from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, mini
 from trainer.baselines.lclrr import LCLRR
 from trainer.baselines.lrr import LRR, represent
 from trainer.baselines.lrrs import LRRS, SparseCoding, code_faces, code_sparsely
-from trainer.baselines.rbds import RBDS, BlockDiagonal, block_diagonal
+from trainer.baselines.rbds import RBDS, block_diagonal
 from trainer.method import coding as module
+from trainer.method.solver import SolverResult
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.types import Array
 
@@ -153,7 +154,7 @@ def test_accuracy_reaches_the_published_figure(method: type[LRRS | RBDS], printe
 # --- RBDS ---
 
 
-def trained(alpha: float, seed: int = 0) -> tuple[Array, Array, BlockDiagonal]:
+def trained(alpha: float, seed: int = 0) -> tuple[Array, Array, SolverResult]:
     """Return X, same and the result for similar people: with a small alpha their codes use all atoms."""
     rng = np.random.default_rng(seed)
     people = rng.normal(size=(40, 1)) + 0.5 * rng.normal(size=(40, 4))

@@ -22,11 +22,10 @@ def planted(seed: int, d: int, n: int, rank: int = 4, share: float = 0.05) -> tu
 @pytest.mark.parametrize(("d", "n"), [(120, 80), (60, 140)])
 def test_planted_matrix_is_recovered(d: int, n: int) -> None:
     A, E = planted(d, d, n)
-    found = rpca(A + E)
+    found = rpca(A + E, 1 / np.sqrt(max(d, n)))
     assert np.linalg.norm(found.A - A) < 1e-4 * np.linalg.norm(A)
     assert np.linalg.norm(found.E - E) < 1e-4 * np.linalg.norm(E)
-    assert found.rank == 4
-    assert found.converged
+    assert np.linalg.matrix_rank(found.A) == 4
     assert found.residuals[-1] < 1e-7 < found.residuals[0]
 
 
@@ -53,7 +52,7 @@ def test_wrong_entries_of_training_samples_are_removed() -> None:
     model = RPCA().fit(X, y)
     unit = clean / np.linalg.norm(clean, axis=1, keepdims=True)
     assert np.abs(np.sum(model.D_.T * unit, axis=1)).min() > 0.99
-    assert model.result_.rank == 4
+    assert np.linalg.matrix_rank(model.result_.A) == 4
     assert model.score(clean, y) == 1
 
 
