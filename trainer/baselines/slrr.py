@@ -45,8 +45,8 @@ def slrr(
 ) -> SolverResult:
     """Start from Z = E = 0 and D = D0. Do `first_steps` iterations, then `rounds` times: update D, do `steps` iterations.
 
-    The arithmetic has the dtype of X. With rounds = 0, D is fixed, the problem is convex, and this is ADMM. The Z of the
-    result is V, exactly sparse; residuals are largest entries at the end of each round; there is no tolerance: converged = False.
+    The arithmetic has the dtype of X. With rounds = 0, D is fixed, the problem is convex, and this is ADMM. The result has
+    Z = V, which is exactly sparse, and residuals (largest entries) of each round. converged is False: there is no tolerance.
     """
     D, kind, a = D0.astype(X.dtype), X.dtype, RELAXATION
     # Entries of a unit face are about 1/sqrt(d). So should be lam/mu, the threshold of E's entries.
