@@ -85,9 +85,7 @@ class _Capture(Source):
     """A source that OpenCV reads: V4L2 or FFMPEG."""
 
     def __init__(self, capture: cv2.VideoCapture, *, stamps: bool = False) -> None:
-        self._capture = capture
-        self._stamps = stamps
-        self._failures = 0
+        self._capture, self._stamps, self._failures = capture, stamps, 0
 
     def read(self) -> tuple[NDArray[Any] | None, float, int]:
         grabbed = self._capture.grab()

@@ -2,8 +2,7 @@
 
     frame  ->  its only face, cut out with a margin  ->  checked as in the trainer  ->  good, new, this person  ->  photo
 
-The image that is checked is the image that is written, detected and aligned by the same code as in the trainer.
-edge/enrol/storage.py writes the photos.
+The image that is checked is the image that edge/enrol/storage.py writes. The trainer detects and aligns by the same code.
 
 Similarity is the cosine of coarse features. The limits were chosen on ORL (40 people, 10 photos each). Above DUPLICATE are
 95 % of slightly moved, noisy copies of a photo, and 10 % of the pairs of photos of one person. No pair of photos of two people
@@ -139,8 +138,7 @@ class CaptureSession:
     def run(self, camera: Camera) -> None:
         """Take photos until there are enough, or the recording ends, or the time is over.
 
-        In front of a live camera the person is guided from pose to pose. From a recording, the first photos that differ are
-        taken.
+        A live camera guides the person from pose to pose. From a recording, the first photos that differ are taken.
         """
         self._guided = camera.live
         self._requested, self._voted, self._voted_at = 0, 0, -math.inf

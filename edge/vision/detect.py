@@ -45,12 +45,9 @@ class Face:
     """(5, 2), x and y: eyes, nose, corners of the mouth. In each pair, the point further left in the frame is first."""
 
     @property
-    def width(self) -> float:
-        return self.box_xyxy[2] - self.box_xyxy[0]
-
-    @property
     def area(self) -> float:
-        return self.width * (self.box_xyxy[3] - self.box_xyxy[1])
+        left, top, right, bottom = self.box_xyxy
+        return (right - left) * (bottom - top)
 
 
 class FaceDetector(Protocol):
@@ -73,11 +70,12 @@ class YuNetDetector:
         self.min_face = min_face
         self._session = load_session(model, "detector.onnx", threads=threads)
         self._outputs = [f"{head}_{stride}" for stride in STRIDES for head in HEADS]
-        shapes = [tuple(i.shape) for i in self._session.get_inputs()]
-        has_free_size = len(shapes) == 1 and len(shapes[0]) == 4 and not any(isinstance(side, int) for side in shapes[0][2:])
+        inputs = self._session.get_inputs()
+        shape = inputs[0].shape if len(inputs) == 1 else ()
+        has_free_size = len(shape) == 4 and not any(isinstance(side, int) for side in shape[2:])
         if not has_free_size or not {o.name for o in self._session.get_outputs()} >= set(self._outputs):
             raise KitError("This version cannot run the face detector of the kit.", "Build the kit again.")
-        self._input = self._session.get_inputs()[0].name
+        self._input = inputs[0].name
 
     def detect(self, image: NDArray[np.uint8], min_face: int | None = None) -> list[Face]:
         if not is_bgr(image):

@@ -2,8 +2,6 @@
 
     grey frame and five landmarks  ->  aligned crop, uint8 (H, W)  ->  pixels | gradient | both  ->  vector of unit length
 
-Alignment is one similarity transform (rotation, scale, shift) that moves the landmarks close to a template.
-
 `pixels` is the crop averaged over square cells. `gradient` is the direction of the grey-level slope, which changes little with
 the light: blur and Sobel, the slope divided by its length, its positive part along eight directions, squared, averaged over
 cells. `both` stacks the two with equal weight. Each step is an ONNX operator (Pad, Conv, Relu, AveragePool...), so that
@@ -68,10 +66,7 @@ class FeatureSpec:
 
     @classmethod
     def for_crop(cls, height: int, width: int, kind: str = "both") -> FeatureSpec:
-        """Return a spec with about 20 pixel cells and 16 direction cells across the shorter side.
-
-        Finer cells were not more accurate on aligned ORL faces, and took twice the memory and time.
-        """
+        """Return a spec with about 20 pixel cells and 16 direction cells across the shorter side, which is fine enough."""
         short = min(height, width)
         cell, gradient_cell = (max(1, round(short / cells)) for cells in (20, 16))
         return cls(height=height, width=width, kind=kind, cell=cell, gradient_cell=gradient_cell)

@@ -88,7 +88,12 @@ class Recognizer:
         self.kit, self.threads, self.min_face, self.limits = kit, threads, min_face, limits or QualityLimits()
         prepack = kit.manifest.coding.get("kind") not in ITERATIVE_CODINGS
         self._session = load_session(kit.recognizer, kits.RECOGNIZER, threads=threads, prepack=prepack)
-        _check_shapes(self._session, kit)
+        inputs = {(i.name, i.type, tuple(i.shape[1:])) for i in self._session.get_inputs()}
+        outputs = {o.name: (o.type, tuple(o.shape[1:])) for o in self._session.get_outputs()}
+        wanted: dict[str, Any] = dict.fromkeys(OUTPUTS, ("tensor(float)", ()))
+        wanted |= {"scores": ("tensor(float)", (len(kit.manifest.labels),)), "label": ("tensor(int64)", ())}
+        if inputs != {("crops", "tensor(uint8)", kit.manifest.size)} or outputs != wanted:
+            raise KitError("The graph of the kit does not match its manifest.", "Build the kit again.")
 
     @classmethod
     def load(cls, path: str | Path, *, public_key: bytes | None = None, **settings: Any) -> Recognizer:
@@ -168,14 +173,3 @@ class Recognizer:
             reason=reason,
             scores=None if reason == INVALID_OUTPUT else tuple((scores / score_norm(scores)).tolist()),
         )
-
-
-def _check_shapes(session: Any, kit: Kit) -> None:
-    """KitError if the graph and the manifest disagree on the crop size or the number of people."""
-    people = len(kit.manifest.labels)
-    inputs = {(i.name, i.type, tuple(i.shape[1:])) for i in session.get_inputs()}
-    outputs = {o.name: (o.type, tuple(o.shape[1:])) for o in session.get_outputs()}
-    wanted: dict[str, Any] = dict.fromkeys(OUTPUTS, ("tensor(float)", ()))
-    wanted |= {"scores": ("tensor(float)", (people,)), "label": ("tensor(int64)", ())}
-    if inputs != {("crops", "tensor(uint8)", kit.manifest.size)} or outputs != wanted:
-        raise KitError("The graph of the kit does not match its manifest.", "Build the kit again.")
