@@ -20,8 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from edge.errors import ClusterError, UsageError
 
-SCHEDULER_SECONDS, WORKER_SECONDS = 10.0, 10.0
-"""Timeouts: for the answer of the scheduler, and then for the first worker."""
+SCHEDULER_SECONDS, WORKER_SECONDS = 10.0, 10.0  # timeouts: for the answer of the scheduler, and then for the first worker
 SHARED_BYTES = 4096  # larger arrays are sent to a cluster once, not with every call
 
 Calls = Iterable[tuple[Any, ...]]
@@ -36,13 +35,9 @@ def each(
     """
     if jobs == 0:
         raise UsageError("0 processes cannot do any work.", "Choose 1 or more, or -1 for all cores.")
-    if scheduler is None:
-        yield from _on_this_machine(function, calls, jobs, ordered)
-    else:
+    if scheduler is not None:
         yield from _on_cluster(function, calls, scheduler, ordered)
-
-
-def _on_this_machine(function: Callable[..., Any], calls: Calls, jobs: int, ordered: bool) -> Iterator[Any]:
+        return
     tasks = (delayed(_with_one_thread)(function, *call) for call in calls)
     with parallel_config("loky", inner_max_num_threads=1), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* tasks which were still being processed")  # the caller may stop early
@@ -80,7 +75,7 @@ def _on_cluster(function: Callable[..., Any], calls: Calls, scheduler: str, orde
             return value
         if id(value) not in shared:
             # The result of a task, not scattered data: the scheduler makes it again if the worker that holds it dies.
-            shared[id(value)] = value, client.submit(_same, value, pure=False)
+            shared[id(value)] = value, client.submit(np.asarray, value, pure=False)
         return shared[id(value)][1]
 
     try:
@@ -99,10 +94,6 @@ def _on_cluster(function: Callable[..., Any], calls: Calls, scheduler: str, orde
         raise ClusterError(f"The cluster at {scheduler} is gone.", "Start it and this command again.") from None
     finally:
         client.close()
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _connect(scheduler: str) -> Any:

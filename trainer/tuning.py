@@ -124,7 +124,7 @@ def tune_gallery(
 
     `values` replace those of the method's grid. `options` are passed to `tune`.
     """
-    grid = method.tune_grid
+    grid = method.photo_grid or method.grid
     if not set(values) <= set(grid):
         raise UsageError(f"{method.title} is tuned by {', '.join(grid)}, not by {', '.join(values)}.", "Leave the others out.")
     fixed = method.settings(atoms, {"coding": coding} if "coding" in method.fixed else {})

@@ -45,11 +45,6 @@ class Method:
         known = signature(self.estimator).parameters
         return {name: known[name].default for name in self.grid} | self.published
 
-    @property
-    def tune_grid(self) -> dict[str, tuple[Any, ...]]:
-        """Values that `trainer tune` tries, beside the features."""
-        return self.photo_grid or self.grid
-
     def for_device(self, given: Parameters) -> Parameters:
         """Return all parameters of a model for a device; reject `given` ones that the method does not have."""
         unknown = sorted(given.keys() - signature(self.estimator).parameters.keys())
@@ -62,6 +57,10 @@ class Method:
         return ({"atoms_per_class": atoms} if self.atoms else {}) | self.fixed | (given or {})
 
 
+def _baseline(title: str, location: str, *, atoms: bool = True, fixed: Parameters | None = None, **grid: Any) -> Method:
+    return Method(title=title, location=f"baselines.{location}", atoms=atoms, fixed=fixed or {}, grid=grid)
+
+
 METHODS: dict[str, Method] = {
     "lclrrdl": Method(
         title="LCLRRDL",
@@ -72,43 +71,17 @@ METHODS: dict[str, Method] = {
         photo_grid={"lam": (5.0, 25.0), "alpha": (0.1, 0.5), "gamma": (0.05, 0.5, 5.0), "eta": ETAS[3:7]},
         published={"code_lam": 0.35, "eta": PRESETS["paper"]["eta"]},
     ),
-    "lrrs": Method(
-        title="LRSR", location="baselines.lrrs:LRRS", grid={"lam": (1.0, 2.0, 4.0, 8.0), "beta": (0.01, 0.03), "eta": ETAS}
-    ),
-    "slrr": Method(
-        title="SLRR",
-        location="baselines.slrr:SLRR",
-        grid={"lam": (10.0, 30.0), "code_lam": (4.0, 7.0, 11.0, 16.0), "eta": ETAS},
-    ),
-    "lrsi": Method(
-        title="LRSI",
-        location="baselines.lrsi:LRSI",
-        atoms=False,
-        grid={"lam": (1.5, 3.0, 6.0), "incoherence": (1e-4, 3e-4, 1e-3)},
-    ),
-    "rpca": Method(
-        title="RPCA", location="baselines.rpca:RPCA", atoms=False, grid={"lam": (1.0, 1.5, 2.0, 3.0), "src_lam": (1e-3, 1e-2)}
-    ),
-    "srw": Method(title="SRW", location="baselines.src:SRC", atoms=False, grid={"lam": SRC_LAMS}),
-    "srs": Method(title="SRS", location="baselines.src:SRC", grid={"lam": SRC_LAMS}),
-    "llc": Method(
-        title="LLC",
-        location="baselines.llc:LLC",
-        atoms=False,
-        grid={"neighbours": (5, 15, 30, 70), "beta": (1e-4, 1e-2), "eta": ETAS},
-    ),
-    "rbds": Method(
-        title="RBDS (2020)",
-        location="baselines.rbds:RBDS",
-        grid={"lam": (4.0, 8.0), "beta": (0.1, 0.3), "gamma": (0.2, 1.0), "eta": ETAS},
-    ),
-    "lclrr": Method(
-        title="LCLRR", location="baselines.lclrr:LCLRR", grid={"lam": (1.0, 2.0, 4.0, 8.0), "alpha": (5e-3, 0.02), "eta": ETAS}
-    ),
-    "lrr": Method(title="LRR", location="baselines.lrr:LRR", grid={"lam": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0), "eta": ETAS}),
-    "src": Method(
-        title="SRC, [D, I]", location="baselines.src:SRC", atoms=False, fixed={"occlusion": True}, grid={"lam": SRC_LAMS}
-    ),
+    "lrrs": _baseline("LRSR", "lrrs:LRRS", lam=(1.0, 2.0, 4.0, 8.0), beta=(0.01, 0.03), eta=ETAS),
+    "slrr": _baseline("SLRR", "slrr:SLRR", lam=(10.0, 30.0), code_lam=(4.0, 7.0, 11.0, 16.0), eta=ETAS),
+    "lrsi": _baseline("LRSI", "lrsi:LRSI", atoms=False, lam=(1.5, 3.0, 6.0), incoherence=(1e-4, 3e-4, 1e-3)),
+    "rpca": _baseline("RPCA", "rpca:RPCA", atoms=False, lam=(1.0, 1.5, 2.0, 3.0), src_lam=(1e-3, 1e-2)),
+    "srw": _baseline("SRW", "src:SRC", atoms=False, lam=SRC_LAMS),
+    "srs": _baseline("SRS", "src:SRC", lam=SRC_LAMS),
+    "llc": _baseline("LLC", "llc:LLC", atoms=False, neighbours=(5, 15, 30, 70), beta=(1e-4, 1e-2), eta=ETAS),
+    "rbds": _baseline("RBDS (2020)", "rbds:RBDS", lam=(4.0, 8.0), beta=(0.1, 0.3), gamma=(0.2, 1.0), eta=ETAS),
+    "lclrr": _baseline("LCLRR", "lclrr:LCLRR", lam=(1.0, 2.0, 4.0, 8.0), alpha=(5e-3, 0.02), eta=ETAS),
+    "lrr": _baseline("LRR", "lrr:LRR", lam=(0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0), eta=ETAS),
+    "src": _baseline("SRC, [D, I]", "src:SRC", atoms=False, fixed={"occlusion": True}, lam=SRC_LAMS),
 }
 
 

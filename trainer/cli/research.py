@@ -15,7 +15,7 @@ from edge.cli import common as console
 from edge.errors import TrainingError
 from edge.vision.preprocess import Kind as FeatureKind
 from trainer.baselines.registry import method_of
-from trainer.cli.options import MethodName, Seed, candidate_table, check_writable
+from trainer.cli.options import MethodName, Seed, check_writable
 from trainer.paper import experiments, tuned, typeset
 from trainer.paper import tables as paper_tables
 from trainer.paper.experiments import Cell, load_arrays, load_data
@@ -32,11 +32,6 @@ def reproduce(
     scenario: Annotated[Scenario, typer.Option(help="AR: the occlusion.")] = "sunglasses",
     features: Annotated[FeatureKind, typer.Option(help="The paper uses pixels.")] = "pixels",
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
-    tune_first: Annotated[
-        bool, typer.Option("--tune", help="Choose parameters on training images and print them; no test.")
-    ] = False,
-    folds: Annotated[int, typer.Option(min=2, help="Folds of --tune.")] = 4,
-    jobs: Annotated[int, typer.Option(help="Processes of --tune; -1 for all cores.")] = -1,
     seed: Seed = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -44,15 +39,8 @@ def reproduce(
     title = method_of(method).title
     cell = Cell(dataset=dataset, per_class=per_class, rate=rate, scenario=scenario)
     images, labels = load_arrays(data, cell)
-    if tune_first:
-        how: dict[str, Any] = {"method": method, "features": features, "folds": folds, "seed": seed}
-        with console.progress("Tuning") as line:
-            candidates, best = tuned.tune_cell(images, labels, cell, **how, jobs=jobs, progress=line.count)
-        console.say(candidate_table(candidates))
-        typer.echo(tuned.toml_entry(cell, cell, best, **how))
-        return
+    how: dict[str, Any] = {"method": method, "features": features, "splits": splits, "seed": seed}
     with console.progress(cell.name) as line:
-        how = {"method": method, "features": features, "splits": splits, "seed": seed}
         result = experiments.reproduce(images, labels, cell, **how, progress=line.count)
     if as_json:
         typer.echo(json.dumps(result))

@@ -20,7 +20,7 @@ from trainer.presets import to_toml
 
 
 def _help(name: str) -> str:
-    values = METHODS["lclrrdl"].tune_grid[name]
+    values = (METHODS["lclrrdl"].photo_grid or {})[name]
     return f"Comma-separated values (lclrrdl: {','.join(f'{value:g}' for value in values)})."
 
 

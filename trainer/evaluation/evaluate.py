@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from edge.errors import UsageError
 from edge.text import percent
 from trainer.data.gallery import Gallery, load_like
 from trainer.evaluation.inside import Inside, look_inside
-from trainer.evaluation.measures import Point, Share, Split, by_condition, by_person, det, operating_point, points_at_fpirs
+from trainer.evaluation.measures import Point, Share, Split, det, operating_point, points_at_fpirs, splits
 from trainer.evaluation.trials import NOT_NAMED, EvaluatedSystem, Trial, Trials, open_system, run_trials
 from trainer.model import Model
 from trainer.types import Array, Progress, Say, silent
@@ -122,12 +122,13 @@ def evaluate(
 
 def measure(system: EvaluatedSystem, trials: Trials, *, model: Model | None = None, notes: tuple[str, ...] = ()) -> Evaluation:
     """Compute all results from the trials."""
+    trials = replace(trials, threshold=system.threshold)
     enrolled, rank, names = trials.enrolled, trials.rank, trials.people
     at = points_at_fpirs(trials)
-    own = None if system.threshold is None else operating_point(trials, system.threshold)
-    named = np.zeros(len(rank), bool) if own is None else trials.confidence >= own.threshold
-    confused = (rank > 1) & (trials.nearest != trials.truth)  # in a tie, the first label is not the choice of the model
+    own = None if trials.threshold is None else operating_point(trials, trials.threshold)
     strangers = len(np.unique(names[~enrolled]))
+    conditions, each = splits(trials, own, at)
+    confused = (rank > 1) & (trials.nearest != trials.truth)  # in a tie, the first label is not the choice of the model
     return Evaluation(
         system=system,
         trials=trials,
@@ -141,19 +142,19 @@ def measure(system: EvaluatedSystem, trials: Trials, *, model: Model | None = No
         rank1=Share.among(rank[enrolled] == 1),
         cmc=tuple(float(np.mean(rank[enrolled] <= r)) for r in range(1, len(trials.labels) + 1)),
         own=own,
-        strangers_named=Share(len(np.unique(names[~enrolled & named])), strangers) if own and strangers else None,
+        strangers_named=Share(len(np.unique(names[~enrolled & trials.named])), strangers) if own and strangers else None,
         at=at,
         det=det(trials.genuine[enrolled], trials.confidence[~enrolled]),
-        conditions=by_condition(trials, own, at),
-        each=by_person(trials, own, at),
-        confusions=tuple(sorted(_pairs(trials, confused, confused, named), key=lambda pair: -pair.photos.count)[:SHOWN]),
-        misses=_misses(trials, named),
-        intruders=tuple(_pairs(trials, ~enrolled, named, named)[:SHOWN]),
-        inside=None if model is None else look_inside(model, trials, named),
+        conditions=conditions,
+        each=each,
+        confusions=tuple(sorted(_pairs(trials, confused, confused), key=lambda pair: -pair.photos.count)[:SHOWN]),
+        misses=_misses(trials),
+        intruders=tuple(_pairs(trials, ~enrolled, trials.named)[:SHOWN]),
+        inside=None if model is None else look_inside(model, trials),
     )
 
 
-def _pairs(trials: Trials, chosen: Array, counted: Array, named: Array) -> list[Confusion]:
+def _pairs(trials: Trials, chosen: Array, counted: Array) -> list[Confusion]:
     """Return each pair of a person and the label with the highest score, in the photos `chosen`, with the number `counted`.
 
     The highest confidence comes first.
@@ -166,17 +167,17 @@ def _pairs(trials: Trials, chosen: Array, counted: Array, named: Array) -> list[
         surest = max(photos, key=lambda i: trials.confidence[i])
         total = np.sum((trials.people == person) & (trials.enrolled == trials.enrolled[surest]))
         share = Share(int(counted[photos].sum()), int(total))
-        found.append(Confusion(person=person, taken_for=other, photos=share, surest=trials.trial(surest, named[surest])))
+        found.append(Confusion(person=person, taken_for=other, photos=share, surest=trials.trial(surest)))
     return sorted(found, key=lambda pair: -trials.confidence[pair.surest.index])
 
 
-def _misses(trials: Trials, named: Array) -> tuple[Trial, ...]:
+def _misses(trials: Trials) -> tuple[Trial, ...]:
     """Return photos with a wrong label, then photos without a label; in each, those with the lowest own score first."""
     norm = np.linalg.norm(trials.scores, axis=1)
     own_score = np.where(norm > 0, trials.true_score / np.where(norm > 0, norm, 1), 0)
-    missed = np.flatnonzero(trials.enrolled & ((trials.rank > 1) | ~named))
-    worst = sorted(missed, key=lambda i: (not (named[i] and trials.rank[i] > 1), own_score[i]))
-    return tuple(trials.trial(i, named[i]) for i in worst[:SHOWN])
+    missed = np.flatnonzero(trials.enrolled & ((trials.rank > 1) | ~trials.named))
+    worst = sorted(missed, key=lambda i: (not (trials.named[i] and trials.rank[i] > 1), own_score[i]))
+    return tuple(map(trials.trial, worst[:SHOWN]))
 
 
 def rate_text(share: Share | None, digits: int = 1) -> str:

@@ -58,7 +58,7 @@ class Inside:
     part_splits: tuple[PartSplit, ...]  # by condition; empty if the model has no parts
 
 
-def look_inside(model: Model, trials: Trials, named: Array) -> Inside:
+def look_inside(model: Model, trials: Trials) -> Inside:
     enrolled, truth = np.flatnonzero(trials.enrolled), trials.truth[trials.enrolled]
     X = model.spec.vectors(trials.crops[enrolled]).T
     codes = model.coder.code(X)
@@ -67,17 +67,28 @@ def look_inside(model: Model, trials: Trials, named: Array) -> Inside:
     cosines = code_similarity(codes, truth)
     same, other = np.diag(cosines)[~np.isnan(np.diag(cosines))], cosines[~np.eye(len(cosines), dtype=bool)]
     votes = [unit_scores(scores) for scores in model.part_scores(trials.crops[enrolled])]
-    right = np.stack([vote.argmax(axis=0) == truth for vote in votes])
+    right = np.stack([vote.argmax(axis=0) == truth for vote in votes])  # (1 + P, n): the whole face and each part
     confidence = np.stack([vote.max(axis=0) for vote in votes])
     x, recovered = as_images(X, model.spec), as_images(model.D @ codes, model.spec)
-    examples: tuple[Example, ...] = ()
+    examples = []
     if x is not None and recovered is not None:
-        examples = _examples(trials, enrolled, x, recovered, right, confidence, named)
+        taken_off = np.abs(x - recovered).sum(axis=(1, 2)) / np.maximum(np.abs(x).sum(axis=(1, 2)), TINY)
+        for i in _shown_faces(trials, enrolled, taken_off, right):
+            whole, *parts = map(Vote, right[:, i].tolist(), confidence[:, i].tolist())
+            example = Example(
+                photo=trials.trial(enrolled[i]),
+                taken_off=float(taken_off[i]),
+                x=x[i],
+                recovered=recovered[i],
+                parts=tuple(parts),
+                whole=whole,
+            )
+            examples.append(example)
     return Inside(
         codes=codes,
         own_atoms=float(np.median(share)),
         alike=(float(same.mean()), float(other.mean())) if len(same) and len(other) else None,
-        examples=examples,
+        examples=tuple(examples),
         part_splits=_part_splits(trials, enrolled, right),
     )
 
@@ -128,34 +139,18 @@ def _part_splits(trials: Trials, enrolled: Array, right: Array) -> tuple[PartSpl
     )
 
 
-def _examples(
-    trials: Trials, enrolled: Array, x: Array, recovered: Array, right: Array, confidence: Array, named: Array
-) -> tuple[Example, ...]:
-    """Return recognised faces of up to four conditions, chosen by how much is taken off: the median and the 90 % quantile.
+def _shown_faces(trials: Trials, enrolled: Array, taken_off: Array, right: Array) -> list[int]:
+    """Choose recognised faces of up to four conditions by how much is taken off: the median and the 90 % quantile.
 
-    With parts, also the face with the most wrong parts. `right` and `confidence` (1 + P, n): the whole face and each part.
+    With parts, also the face with the most wrong parts.
     """
-    taken_off = np.abs(x - recovered).sum(axis=(1, 2)) / np.maximum(np.abs(x).sum(axis=(1, 2)), TINY)
     quantiles = (0.5, 0.9) if trials.condition_names else (0.1, 0.5, 0.9, 1.0)
-    found: dict[int, Example] = {}
+    shown = []
     for condition in trials.condition_names[:4] or ("",):
         photos = np.flatnonzero((trials.conditions[enrolled] == condition) & (trials.rank[enrolled] == 1))
         photos = photos[np.argsort(taken_off[photos], kind="stable")]
-        if not len(photos):
-            continue
-        shown = [int(photos[round(quantile * (len(photos) - 1))]) for quantile in quantiles]
-        if len(right) > 1:
-            shown.append(int(photos[right[1:, photos].sum(axis=0).argmin()]))
-        for i in shown:
-            whole, *parts = (
-                Vote(bool(agrees), float(weight)) for agrees, weight in zip(right[:, i], confidence[:, i], strict=True)
-            )
-            found[i] = Example(
-                photo=trials.trial(enrolled[i], named[enrolled[i]]),
-                taken_off=float(taken_off[i]),
-                x=x[i],
-                recovered=recovered[i],
-                parts=tuple(parts),
-                whole=whole,
-            )
-    return tuple(found.values())
+        if len(photos):
+            shown += [int(photos[round(quantile * (len(photos) - 1))]) for quantile in quantiles]
+            if len(right) > 1:
+                shown.append(int(photos[right[1:, photos].sum(axis=0).argmin()]))
+    return list(dict.fromkeys(shown))

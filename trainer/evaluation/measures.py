@@ -112,39 +112,30 @@ def det(genuine: Array, strangers: Array) -> tuple[tuple[float, float, float], .
     return tuple(zip(limits.tolist(), passed.tolist(), missed.tolist(), strict=True))
 
 
-def by_condition(trials: Trials, own: Point | None, at: tuple[Point, ...]) -> tuple[Split, ...]:
-    failures = Counter(photo.condition for photo in trials.not_acquired)
-    names = trials.condition_names
-    return tuple(_split(trials, name, trials.conditions == name, failures[name], own, at) for name in names)
+def splits(trials: Trials, own: Point | None, at: tuple[Point, ...]) -> tuple[tuple[Split, ...], tuple[Split, ...]]:
+    """Return the rates of each condition, and those of each enrolled person, the most often missed first."""
 
-
-def by_person(trials: Trials, own: Point | None, at: tuple[Point, ...]) -> tuple[Split, ...]:
-    """Return the rates of the enrolled people, the most often missed first."""
-    splits, failures = [], Counter(photo.person for photo in trials.not_acquired)
-    for i, name in enumerate(trials.labels):
-        chosen = trials.truth == i
-        if chosen.any() or failures[name]:
-            confused = Counter(trials.nearest[chosen & (trials.rank > 1)].tolist()).most_common(1)
-            taken_for = trials.labels[confused[0][0]] if confused else ""
-            splits.append(_split(trials, name, chosen, failures[name], own, at, taken_for))
+    def split(name: str, chosen: Array, failed: int, taken_for: str = "") -> Split:
+        strangers, genuine = trials.confidence[chosen & ~trials.enrolled], trials.genuine[chosen & trials.enrolled]
+        return Split(
+            name=name,
+            failed=Share(failed, failed + int(chosen.sum())),
+            rank1=Share.among(trials.rank[chosen & trials.enrolled] == 1),
+            fnir=None if own is None else Share.among(genuine < own.threshold),
+            fnir_at=tuple(Share.among(genuine < point.threshold) for point in at),
+            fpir=None if own is None or not len(strangers) else Share.among(strangers >= own.threshold),
+            taken_for=taken_for,
+        )
 
     def missed_most(split: Split) -> tuple[float, float, str]:
         return -((split.fnir.value if split.fnir else None) or 0), split.rank1.value or 0, split.name
 
-    return tuple(sorted(splits, key=missed_most))
-
-
-def _split(
-    trials: Trials, name: str, chosen: Array, failed: int, own: Point | None, at: tuple[Point, ...], taken_for: str = ""
-) -> Split:
-    enrolled, strangers = chosen & trials.enrolled, trials.confidence[chosen & ~trials.enrolled]
-    genuine = trials.genuine[enrolled]
-    return Split(
-        name=name,
-        failed=Share(failed, failed + int(chosen.sum())),
-        rank1=Share.among(trials.rank[enrolled] == 1),
-        fnir=None if own is None else Share.among(genuine < own.threshold),
-        fnir_at=tuple(Share.among(genuine < point.threshold) for point in at),
-        fpir=None if own is None or not len(strangers) else Share.among(strangers >= own.threshold),
-        taken_for=taken_for,
-    )
+    failures = Counter(photo.condition for photo in trials.not_acquired)
+    conditions = tuple(split(name, trials.conditions == name, failures[name]) for name in trials.condition_names)
+    people, failures = [], Counter(photo.person for photo in trials.not_acquired)
+    for i, name in enumerate(trials.labels):
+        chosen = trials.truth == i
+        if chosen.any() or failures[name]:
+            confused = Counter(trials.nearest[chosen & (trials.rank > 1)].tolist()).most_common(1)
+            people.append(split(name, chosen, failures[name], trials.labels[confused[0][0]] if confused else ""))
+    return conditions, tuple(sorted(people, key=missed_most))

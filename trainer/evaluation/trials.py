@@ -71,10 +71,16 @@ class Trials:
     sources: tuple[str, ...]
     crops: Array  # (N, H, W) uint8
     not_acquired: tuple[RejectedPhoto, ...] = ()  # failures to acquire: photos without a usable face
+    threshold: float | None = None  # of the model or kit
 
     @cached_property
     def enrolled(self) -> Array:
         return self.truth >= 0
+
+    @cached_property
+    def named(self) -> Array:
+        """(N,) whether the label with the highest score is given at the threshold; never without a threshold."""
+        return self.confidence >= (np.inf if self.threshold is None else self.threshold)
 
     @cached_property
     def nearest(self) -> Array:
@@ -102,7 +108,7 @@ class Trials:
         names = dict.fromkeys([*self.conditions.tolist(), *(photo.condition for photo in self.not_acquired)])
         return tuple(names) if any(names) else ()
 
-    def trial(self, i: Any, named: bool) -> Trial:
+    def trial(self, i: Any) -> Trial:
         return Trial(
             index=int(i),
             person=str(self.people[i]),
@@ -111,7 +117,7 @@ class Trials:
             nearest=self.labels[self.nearest[i]],
             confidence=None if self.confidence[i] == NOT_NAMED else float(self.confidence[i]),
             rank=int(self.rank[i]),
-            named=bool(named),
+            named=bool(self.named[i]),
         )
 
 

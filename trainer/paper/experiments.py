@@ -47,13 +47,6 @@ class Cell:
         return f"yaleb-{self.per_class}-{self.rate}" if self.dataset == "yaleb" else f"ar-{self.scenario}"
 
     @property
-    def options(self) -> str:
-        """The options of `trainer reproduce` that select this cell."""
-        if self.dataset == "ar":
-            return f"--dataset ar --scenario {self.scenario}"
-        return f"--dataset yaleb --per-class {self.per_class} --rate {self.rate}"
-
-    @property
     def atoms(self) -> int:
         """Atoms per class, as in the paper."""
         return 20 if self.dataset == "yaleb" and self.per_class >= 32 else 5

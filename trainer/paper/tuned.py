@@ -25,17 +25,8 @@ TUNING_SPLIT = 2**31
 TaskProgress = Callable[[str, int, int], None]  # gets the task as text, the finished and the total number
 
 
-def tune_cell(
-    images: Array,
-    labels: Array,
-    cell: Cell,
-    *,
-    method: str = "lclrrdl",
-    features: str = "pixels",
-    seed: int = 0,
-    **options: Any,
-) -> tuple[list[Candidate], Candidate]:
-    """Cross-validate inside the training images of a cell; return all candidates, and the chosen one without its features.
+def tune_cell(images: Array, labels: Array, cell: Cell, method: str, *, seed: int = 0, **options: Any) -> Candidate:
+    """Cross-validate inside the training images of a cell; return the chosen candidate.
 
     `options` are folds, jobs, scheduler and progress of `trainer.tuning.tune`.
     """
@@ -46,23 +37,14 @@ def tune_cell(
         labels[train],
         spec_for=cell.spec,
         estimator=tuned.estimator,
-        grid={"features": (features,)} | tuned.grid,
+        grid={"features": ("pixels",)} | tuned.grid,
         fixed=tuned.settings(cell.atoms),
         hard=cell.dataset == "ar",  # images of one session are so similar that every candidate recognises 98 to 100 %
         seed=seed,
         **options,
     )
-    best = choose(candidates, len(train), tuned.usual | {"features": features})
-    return candidates, replace(best, parameters={name: best.parameters[name] for name in tuned.grid})
-
-
-def toml_entry(cell: Cell, source: Cell, best: Candidate, **options: Any) -> str:
-    """Return a section of `reproduce.toml`, with the options of the command that found the parameters in the cell `source`."""
-    command = f"trainer reproduce {source.options} --data FILE"
-    command += "".join(f" --{name} {value}" for name, value in options.items())
-    note = "" if source == cell else " of that cell; used here too"
-    comment = f"{command} --tune\n{best.accuracy:.2f} % on held-out images{note}"
-    return f"[{cell.name}.{options['method']}.{options['features']}]\n{to_toml(best.parameters, comment)}"
+    best = choose(candidates, len(train), tuned.usual | {"features": "pixels"})
+    return replace(best, parameters={name: best.parameters[name] for name in tuned.grid})
 
 
 def source_cell(cell: Cell) -> Cell:
@@ -96,15 +78,20 @@ def tune_all(
             if not missing:
                 continue
             images, labels, _ = data[source.dataset]
-            how: dict[str, Any] = {"method": method, "features": "pixels", "folds": folds, "seed": seed}
+            count = partial(progress, f"{method}, {source.name}")
             try:
-                count = partial(progress, f"{method}, {source.name}")
-                _, best = tune_cell(images, labels, source, **how, **where, progress=count)
+                best = tune_cell(images, labels, source, method, folds=folds, seed=seed, progress=count, **where)
             except TrainingError as error:
                 failures.append(f"{method}, {source.name}: {error}")
                 continue
-            entries = [toml_entry(cell, source, best, **how) for cell in missing]
+            found = (
+                f"trainer tables --tune --data FOLDER --cells {source.name} --methods {method} --folds {folds} --seed {seed}"
+            )
+            found += f"\n{best.accuracy:.2f} % on held-out images"
+            texts = [file.read_text()] if file.exists() else []
+            for cell in missing:
+                comment = found if cell == source else f"{found} of that cell; used here too"
+                texts.append(f"[{cell.name}.{method}.pixels]\n{to_toml(best.parameters, comment)}")
             with write_errors_reported(file):
-                text = [file.read_text()] if file.exists() else []
-                write_atomically(file, "\n".join([*text, *entries]).encode(), mode=0o644)
+                write_atomically(file, "\n".join(texts).encode(), mode=0o644)
     return failures

@@ -74,15 +74,14 @@ class Column:
 
 def build_tables(results: Results) -> dict[str, list[Column]]:
     """Return the columns of the tables that have a measured column, by title."""
-    tables = {}
+    tables: dict[str, list[Column]] = {}
     for title, dataset in (("Table 1: Extended Yale B", "yaleb"), ("Table 2: AR", "ar")):
         columns = []
-        for cell in results.cells:
-            if cell.dataset == dataset:
-                heading = f"{cell.per_class} each, 1/{cell.rate}" if dataset == "yaleb" else cell.scenario
-                ours = {row: mean for (row, name), mean in results.accuracy.items() if name == cell.name}
-                best = max((mean.value for mean in ours.values()), default=None)
-                columns.append(Column(cell.name, heading, _entries(results.rows, cell.name, ours, best)))
+        for cell in (cell for cell in results.cells if cell.dataset == dataset):
+            heading = f"{cell.per_class} each, 1/{cell.rate}" if dataset == "yaleb" else cell.scenario
+            ours = {row: mean for (row, name), mean in results.accuracy.items() if name == cell.name}
+            best = max((mean.value for mean in ours.values()), default=None)
+            columns.append(Column(cell.name, heading, _entries(results.rows, cell.name, ours, best)))
         if columns:
             tables[f"{title}. Percent recognised, {_splits(results.accuracy.values())}."] = columns
     if results.seconds:

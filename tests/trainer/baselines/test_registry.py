@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -98,18 +97,6 @@ def test_reproduce_accepts_the_method(trainer: TrainerCommand, data: Path, name:
     assert (result["method"], result["cell"]) == (name, "ar-sunglasses")
     assert result["accuracy_mean"] > 60
     assert result["parameters"].items() >= tuned_parameters(Cell(dataset="ar"), "pixels", name).items()
-
-
-def test_reproduce_tunes_a_method_and_prints_toml(
-    trainer: TrainerCommand, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(METHODS, "srs", replace(METHODS["srs"], grid={"lam": (1e-3, 1e3)}))
-    words = ("reproduce", "--dataset", "ar", "--data", data, "--method", "srs", "--tune", "--folds", "2", "--jobs", "1")
-    code, out, err = trainer(*words)
-    assert (code, "accuracy" in err) == (0, True)
-    assert tomllib.loads(out) == {"ar-sunglasses": {"srs": {"pixels": {"lam": 1e-3}}}}
-    command = "# trainer reproduce --dataset ar --scenario sunglasses --data FILE --method srs --features pixels --folds 2"
-    assert command in out
 
 
 def test_unknown_method_is_an_error() -> None:

@@ -368,7 +368,7 @@ def test_tuning_writes_what_the_tables_read_and_continues(
     assert tuned(cells=select_cells("yaleb-8")) == []
     assert reported == [("lclrrdl, yaleb-8-8", i, 4) for i in (1, 2, 3, 4)], "one rate is tuned for all"
     text = file.read_text()
-    assert text.count("--dataset yaleb --per-class 8 --rate 8 --data FILE --method lclrrdl") == 3
+    assert text.count("# trainer tables --tune --data FOLDER --cells yaleb-8-8 --methods lclrrdl --folds 2 --seed 0\n") == 3
     assert text.count("used here too") == 2
     found = [tuned_parameters(cell, "pixels", "lclrrdl", file) for cell in select_cells("yaleb-8")]
     assert found == [found[0]] * 3
