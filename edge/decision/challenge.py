@@ -14,7 +14,7 @@ import numpy as np
 
 from edge.decision import reasons
 from edge.decision.visit import Sighting
-from edge.errors import ParameterError
+from edge.errors import require
 
 if TYPE_CHECKING:  # decisions do not load OpenCV
     from edge.vision.liveness import Relief, Surface
@@ -54,12 +54,9 @@ class LivenessSettings:
     """Deny faces with the pattern of a screen, or with straight moving edges around them: a phone, a print."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.turns <= 10:
-            raise ParameterError(f"turns must be between 1 and 10, not {self.turns}")
-        if not 1 <= self.challenge_seconds <= 60:
-            raise ParameterError(f"challenge_seconds must be between 1 and 60, not {self.challenge_seconds:g}")
-        if not 0.05 <= self.min_turn <= 0.3:
-            raise ParameterError(f"min_turn must be between 0.05 and 0.3, not {self.min_turn:g}")
+        for name, low, high in (("turns", 1, 10), ("challenge_seconds", 1, 60), ("min_turn", 0.05, 0.3)):
+            value = getattr(self, name)
+            require(low <= value <= high, f"{name} must be between {low} and {high}, not {value:g}")
 
     def direction(self, prompt: str) -> tuple[float, float]:
         """Return the direction of the nose in the frame for a prompt: x to the right, y down."""
@@ -90,9 +87,6 @@ class Challenge:
     """Number of completed movements."""
     failure: str | None = None
     """Why the challenge failed, or None."""
-
-    def with_prompt(self, prompt: str, rest: Relief, now: float) -> Challenge:
-        return replace(self, prompt=prompt, rest=rest, since=now, held=0, is_out=False, is_recognised=False)
 
     def is_at_rest(self, sighting: Sighting, settings: LivenessSettings) -> bool:
         """Whether the head is back in the position before the movement."""

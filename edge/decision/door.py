@@ -17,16 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import median
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from edge.decision import reasons
 from edge.decision.challenge import FRONTAL, PROMPTS, Challenge, LivenessSettings, picture_reason
 from edge.decision.track import AMBIGUOUS
 from edge.decision.visit import Sighting, Visit, VisitRules
 from edge.errors import ParameterError
-
-if TYPE_CHECKING:  # decisions do not load OpenCV
-    from edge.vision.liveness import Relief
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +82,7 @@ class Door:
         self._rules, self._door_list = rules or VisitRules(), door_list
         self._liveness, self._draw = liveness or LivenessSettings(), draw
         self._last_met: dict[str, tuple[Decision, float]] = {}  # by person: last decision, last seen on that visit
-        self._newest_visit = 0
-        self._captured = -math.inf
+        self._newest_visit, self._captured = 0, -math.inf
         self._prompts: list[tuple[int, str]] = []
         self._errors: list[Exception] = []
         self.restart(labels, threshold)
@@ -202,20 +198,16 @@ class Door:
 
     def _ask(self, visit: Visit, challenge: Challenge, sighting: Sighting) -> None:
         """Ask for the next movement. The first prompt waits for a frontal face without other faces."""
-        rest = challenge.rest or (self._frontal_relief(visit) if sighting.is_alone else None)
+        rest = challenge.rest
+        reliefs = [sighting.relief for sighting in visit.recent if sighting.relief is not None]
+        if rest is None and sighting.is_alone and len(reliefs) >= self._rules.needed:
+            middle = type(reliefs[0])(*map(median, zip(*reliefs, strict=True)))
+            rest = middle if abs(middle.x) <= FRONTAL else None
         if rest is not None:
-            prompt = self._draw(tuple(PROMPTS))
-            challenge = challenge.with_prompt(prompt, rest, sighting.captured)
+            prompt, start = self._draw(tuple(PROMPTS)), sighting.captured
+            challenge = replace(challenge, prompt=prompt, rest=rest, since=start, held=0, is_out=False, is_recognised=False)
             self._prompts.append((visit.number, prompt))
         self._challenges[visit.number] = challenge
-
-    def _frontal_relief(self, visit: Visit) -> Relief | None:
-        """Return the median position of a face that looks into the camera, or None if it does not."""
-        reliefs = [sighting.relief for sighting in visit.recent if sighting.relief is not None]
-        if len(reliefs) < self._rules.needed:
-            return None
-        middle = type(reliefs[0])(*map(median, zip(*reliefs, strict=True)))
-        return middle if abs(middle.x) <= FRONTAL else None
 
     def _recognised_label(self, visit: Visit) -> str | None:
         """Return the person that the newest frame, the recent frames and the whole visit agree on."""
@@ -239,7 +231,7 @@ class Door:
             return None
         if visit.usable >= self._rules.needed:
             return self._decision(visit, reasons.UNKNOWN_PERSON)
-        problem = max(visit.problems, key=lambda problem: visit.problems[problem], default=reasons.VISIT_TOO_SHORT)
+        problem = max(visit.problems, key=visit.problems.__getitem__, default=reasons.VISIT_TOO_SHORT)
         is_quality = problem not in (reasons.STALE_FRAME, reasons.INVALID_SCORES, reasons.VISIT_TOO_SHORT)
         return self._decision(visit, f"{reasons.LOW_QUALITY}: {problem}" if is_quality else problem)
 

@@ -23,7 +23,7 @@ MAX_BYTES = 1 << 20
 FIRST_YEAR, LAST_YEAR = 2025, 9000  # a device without a battery starts long before: then the clock is not set
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY_MINUTES = 24 * 60
-_HOURS = re.compile(r"([0-9]{1,2}):([0-9]{2})\s*-\s*([0-9]{1,2}):([0-9]{2})")
+_HOURS = re.compile(r"([0-9]{1,2}):([0-5][0-9])\s*-\s*([0-9]{1,2}):([0-5][0-9])")
 _SEE_FORMAT = "docs/guide/door-list.md shows the format."
 
 
@@ -74,30 +74,28 @@ class DoorList:
     @classmethod
     def parse(cls, data: bytes, source: str = "door list") -> DoorList:
         """Read a door list from the bytes of a TOML file. `source` is its name in messages."""
-        if len(data) > MAX_BYTES:
-            raise DoorListError(f"{source} is larger than {MAX_BYTES >> 20} MB.", _SEE_FORMAT)
+        _require(len(data) <= MAX_BYTES, f"{source} is larger than {MAX_BYTES >> 20} MB.")
         try:
             contents = tomllib.loads(data.decode().removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
             problem = "it is not UTF-8 text" if isinstance(error, UnicodeError) else str(error) or "nested too deeply"
             raise DoorListError(f"{source} is not valid TOML: {problem}.", _SEE_FORMAT) from None
         _check_keys(contents, ("door", "allow"), source)
-        door, entries = contents.get("door", {}), contents.get("allow", [])
-        if not isinstance(door, dict):
-            raise _invalid(source, "door", "a table: [door]")
-        _check_keys(door, ("name", "timezone"), f"{source}, [door]")
-        name = door.get("name", "")
-        if not isinstance(name, str):
-            raise _invalid(f"{source}, [door]", "name", "text")
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise _invalid(source, "allow", "a list of tables: [[allow]]")
-        if not entries:
-            raise DoorListError(f"{source} allows no person to pass.", 'Add an entry: [[allow]] with people = ["anna"].')
-        return cls(
-            name=name,
-            zone=_parse_zone(door.get("timezone"), f"{source}, [door]"),
-            entries=tuple(_parse_entry(entry, f"{source}, [[allow]] number {i}") for i, entry in enumerate(entries, 1)),
-        )
+        door, entries, where = contents.get("door", {}), contents.get("allow", []), f"{source}, [door]"
+        _require(isinstance(door, dict), f"{source}: door must be a table: [door].")
+        _check_keys(door, ("name", "timezone"), where)
+        name, zone = door.get("name", ""), door.get("timezone")
+        _require(isinstance(name, str), f"{where}: name must be text.")
+        are_tables = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+        _require(are_tables, f"{source}: allow must be a list of tables: [[allow]].")
+        _require(bool(entries), f"{source} allows no person to pass.", 'Add an entry: [[allow]] with people = ["anna"].')
+        try:
+            zone = None if zone is None else ZoneInfo(zone)
+        except (KeyError, ValueError, TypeError, AttributeError, OSError):
+            hint = "Write for example Europe/Berlin. If this device has no time zones, `pip install tzdata`."
+            raise DoorListError(f"{where}: there is no time zone {str(zone)[:40]!r}.", hint) from None
+        parsed = tuple(_parse_entry(entry, f"{source}, [[allow]] number {i}") for i, entry in enumerate(entries, 1))
+        return cls(name=name, zone=zone, entries=parsed)
 
     def refusal(self, label: str, when: datetime) -> str | None:
         """Say why the person may not pass at this time, or return None. Of several reasons, return the weakest."""
@@ -116,47 +114,39 @@ class DoorList:
         return sorted(listed - {same_spelling(label) for label in labels})
 
 
-def _parse_zone(name: Any, where: str) -> tzinfo | None:
-    if name is None:
-        return None
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, TypeError, AttributeError, OSError):
-        hint = "Write for example Europe/Berlin. If this device has no time zones, `pip install tzdata`."
-        raise DoorListError(f"{where}: there is no time zone {str(name)[:40]!r}.", hint) from None
-
-
 def _parse_entry(entry: dict[str, Any], where: str) -> AllowEntry:
     _check_keys(entry, ("people", "weekdays", "hours", "valid_from", "valid_until"), where)
-    people = entry.get("people")
-    if people != "everyone" and (not isinstance(people, list) or not all(isinstance(name, str) and name for name in people)):
-        raise _invalid(where, "people", 'a list of names, people = ["anna", "ben"], or "everyone"')
-    parsed = AllowEntry(
+    people: Any = entry.get("people")
+    are_names = isinstance(people, list) and all(isinstance(name, str) and name for name in people)
+    expected = 'a list of names, people = ["anna", "ben"], or "everyone"'
+    _require(are_names or people == "everyone", f"{where}: people must be {expected}.")
+    first, last = entry.get("valid_from", date.min), entry.get("valid_until", date.max)
+    for key, value in (("valid_from", first), ("valid_until", last)):  # a datetime is a date, too
+        _require(type(value) is date, f"{where}: {key} must be a date without quotes: {key} = 2026-12-31.")
+    _require(first <= last, f"{where}: valid_until is before valid_from.", "Correct one of the dates.")
+    return AllowEntry(
         people=None if people == "everyone" else frozenset(map(same_spelling, people)),
         weekdays=frozenset(day for text in _texts(entry, "weekdays", where, "mon-sun") for day in _parse_days(text, where)),
         hours=tuple(_parse_hours(text, where) for text in _texts(entry, "hours", where, "00:00-24:00")),
-        valid_from=_parse_date(entry, "valid_from", where, date.min),
-        valid_until=_parse_date(entry, "valid_until", where, date.max),
+        valid_from=first,
+        valid_until=last,
     )
-    if parsed.valid_from > parsed.valid_until:
-        raise DoorListError(f"{where}: valid_until is before valid_from.", "Correct one of the dates.")
-    return parsed
 
 
 def _texts(entry: Mapping[str, Any], key: str, where: str, default: str) -> list[str]:
     """Return one text, or a list of texts, as a list."""
     value = entry.get(key, default)
     texts = value if isinstance(value, list) else [value]
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise _invalid(where, key, f'text, for example "{default}", or a list of texts')
+    are_texts = bool(texts) and all(isinstance(text, str) for text in texts)
+    _require(are_texts, f'{where}: {key} must be text, for example "{default}", or a list of texts.')
     return texts
 
 
 def _parse_days(text: str, where: str) -> list[int]:
     """Parse "mon", "mon-fri" or "sat-mon"."""
     ends = [end.strip().lower() for end in text.split("-")]
-    if len(ends) > 2 or not set(ends) <= set(DAYS):
-        raise DoorListError(f"{where}: {text[:40]!r} is not a weekday.", f'Write {", ".join(DAYS)}, or a range: "mon-fri".')
+    are_days = len(ends) <= 2 and set(ends) <= set(DAYS)
+    _require(are_days, f"{where}: {text[:40]!r} is not a weekday.", f'Write {", ".join(DAYS)}, or a range: "mon-fri".')
     first, last = DAYS.index(ends[0]), DAYS.index(ends[-1])
     return [(first + i) % 7 for i in range((last - first) % 7 + 1)]
 
@@ -165,26 +155,19 @@ def _parse_hours(text: str, where: str) -> tuple[int, int]:
     found = _HOURS.fullmatch(text.strip())
     numbers = [int(number) for number in found.groups()] if found else [99] * 4
     start, end = numbers[0] * 60 + numbers[1], numbers[2] * 60 + numbers[3]
-    if max(numbers[1], numbers[3]) > 59 or start >= DAY_MINUTES or end > DAY_MINUTES:
-        raise DoorListError(f"{where}: {text[:40]!r} is not a range of hours.", 'Write for example "07:00-19:00".')
-    if start == end:
-        raise DoorListError(f"{where}: {text!r} is empty.", 'The whole day is "00:00-24:00".')
+    is_range = start < DAY_MINUTES and end <= DAY_MINUTES
+    _require(is_range, f"{where}: {text[:40]!r} is not a range of hours.", 'Write for example "07:00-19:00".')
+    _require(start != end, f"{where}: {text!r} is empty.", 'The whole day is "00:00-24:00".')
     return start, end
 
 
-def _parse_date(entry: Mapping[str, Any], key: str, where: str, default: date) -> date:
-    value = entry.get(key, default)
-    if type(value) is not date:  # a datetime is a date, too
-        raise _invalid(where, key, f"a date without quotes: {key} = 2026-12-31")
-    return value
-
-
 def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    for key in [key for key in table if key not in known]:
+    for key in table:
         similar = get_close_matches(key, known, n=1)
         hint = f"Did you mean {similar[0]!r}?" if similar else f"Known keys: {', '.join(known)}."
-        raise DoorListError(f"{where}: {key[:40]!r} is not a known key.", hint)
+        _require(key in known, f"{where}: {key[:40]!r} is not a known key.", hint)
 
 
-def _invalid(where: str, key: str, expected: str) -> DoorListError:
-    return DoorListError(f"{where}: {key} must be {expected}.", _SEE_FORMAT)
+def _require(holds: bool, problem: str, hint: str = _SEE_FORMAT) -> None:
+    if not holds:
+        raise DoorListError(problem, hint)

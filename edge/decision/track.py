@@ -28,7 +28,8 @@ MAX_COORDINATE = 1e6
 
 @dataclass(frozen=True)
 class _Track:
-    box: Box
+    centre: tuple[float, float]
+    size: float
     seen: float
     label: str | None
 
@@ -54,9 +55,8 @@ class Tracker:
             return [None] * len(boxes)
         self._captured = captured
         self._end_absent(captured)
-        faces = {
-            i: _Track(box, captured, label) for i, (box, label) in enumerate(zip(boxes, labels, strict=True)) if _is_box(box)
-        }
+        found = [_face(box, captured, label) for box, label in zip(boxes, labels, strict=True)]
+        faces = {i: face for i, face in enumerate(found) if face is not None}
         links = _links(self._tracks, faces)
         per_track, per_face = Counter(track for track, _ in links), Counter(face for _, face in links)
         visits: list[int | None] = [None] * len(boxes)
@@ -93,8 +93,11 @@ class Tracker:
                 self._ended[number] = LEFT
 
 
-def _is_box(box: Box) -> bool:
-    return len(box) == 4 and all(abs(corner) < MAX_COORDINATE for corner in box) and box[0] < box[2] and box[1] < box[3]
+def _face(box: Box, seen: float, label: str | None) -> _Track | None:
+    if len(box) != 4 or not all(abs(corner) < MAX_COORDINATE for corner in box) or box[0] >= box[2] or box[1] >= box[3]:
+        return None  # not a box
+    left, top, right, bottom = box
+    return _Track(((left + right) / 2, (top + bottom) / 2), math.sqrt((right - left) * (bottom - top)), seen, label)
 
 
 def _links(tracks: Mapping[int, _Track], faces: Mapping[int, _Track]) -> list[tuple[int, int]]:
@@ -120,15 +123,7 @@ def _distance(track: _Track, face: _Track) -> float | None:
     """Return how far a face moved, in face sizes, or None if it cannot be the same person."""
     if track.label and face.label and track.label != face.label:
         return None
-    before, after = _size(track.box), _size(face.box)
-    moved = math.dist(_centre(track.box), _centre(face.box)) / ((before + after) / 2)
+    sizes = track.size, face.size
+    moved = math.dist(track.centre, face.centre) / (sum(sizes) / 2)
     limit = min(MAX_MOVE, JITTER + SPEED * (face.seen - track.seen))
-    return moved if moved <= limit and max(before, after) <= MAX_GROWTH * min(before, after) else None
-
-
-def _size(box: Box) -> float:
-    return math.sqrt((box[2] - box[0]) * (box[3] - box[1]))
-
-
-def _centre(box: Box) -> tuple[float, float]:
-    return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    return moved if moved <= limit and max(sizes) <= MAX_GROWTH * min(sizes) else None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from edge.errors import ParameterError
+from edge.errors import require
 from edge.vision.confidence import score_confidence, score_margin
 
 if TYPE_CHECKING:  # decisions do not load OpenCV
@@ -42,17 +41,13 @@ class VisitRules:
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
-            types = (int,) if item.type == "int" else (int, float)
-            if type(value) not in types or not 0 <= value < math.inf:
-                raise ParameterError(f"{item.name} must be a number of 0 or more, not {value!r}")
-        if not 2 <= self.needed <= self.window <= 100:
-            raise ParameterError(
-                f"needed must be between 2 and window, and window at most 100, not {self.needed} of {self.window}"
-            )
-        if not 0 < self.max_age_seconds <= 1:
-            raise ParameterError(f"max_age_seconds must be more than 0 and at most 1, not {self.max_age_seconds}")
-        if self.leave_seconds <= 0 or self.max_visits < 1:
-            raise ParameterError("leave_seconds and max_visits must be more than 0")
+            types = (int,) if type(item.default) is int else (int, float)
+            is_number = type(value) in types and 0 <= value < math.inf
+            require(is_number, f"{item.name} must be a number of 0 or more, not {value!r}")
+        limits = "needed must be between 2 and window, and window at most 100"
+        require(2 <= self.needed <= self.window <= 100, f"{limits}, not {self.needed} of {self.window}")
+        require(0 < self.max_age_seconds <= 1, f"max_age_seconds must be above 0 and at most 1, not {self.max_age_seconds}")
+        require(self.leave_seconds > 0 and self.max_visits > 0, "leave_seconds and max_visits must be more than 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +100,14 @@ class Visit:
     evidence: tuple[float, ...] = ()
     """Sum of the scores of all usable sightings, each weighted by its confidence. Many frames of an unknown person outweigh a
     few false matches, and a clear frame counts more than an unclear one."""
-    problems: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    problems: Counter[str] = field(default_factory=Counter)
     """Number of unusable sightings by reason."""
 
     def after(self, sighting: Sighting, problem: str | None, rules: VisitRules) -> Visit:
         """Return the visit after one more sighting. With a `problem` the sighting is not usable."""
         visit = replace(self, last_seen=sighting.captured, frames=self.frames + 1)
         if problem is not None:
-            return replace(visit, problems=Counter(self.problems) + Counter([problem]))
+            return replace(visit, problems=self.problems + Counter([problem]))
         if self.recent and sighting.captured - self.recent[-1].captured < rules.gap_seconds:
             return visit
         weight = max(sighting.confidence, 0.0)
