@@ -36,6 +36,7 @@ CREATE TABLE pictures (event_id TEXT PRIMARY KEY, box BLOB NOT NULL) STRICT;
 """
 FIRST_HASH = "0" * 64
 PAGE_ENTRIES = 1000
+BUSY_SECONDS = 5.0  # how long to wait for another process that writes
 DO_NOT_TRUST = "Do not trust this log. Compare it with an export or a backup."
 
 log = logging.getLogger(__name__)
@@ -60,11 +61,6 @@ class Entry:
         except (ValueError, TypeError, RecursionError):
             raise AuditChainError(f"Entry {self.seq} was not written by this program.", DO_NOT_TRUST) from None
 
-    @property
-    def head(self) -> str:
-        """Identifies this entry and all entries before."""
-        return f"{self.seq}:{self.hash}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
@@ -76,7 +72,7 @@ class Verified:
     pictures: int
     """Number of sealed pictures."""
     head: str | None
-    """Head of the last entry. Keep it elsewhere. None if the log is empty."""
+    """Number and hash of the last entry. Keep it elsewhere. None if the log is empty."""
 
 
 def entry_hash(previous: str, seq: int, text: str) -> str:
@@ -86,9 +82,7 @@ def entry_hash(previous: str, seq: int, text: str) -> str:
 class AuditLog:
     """An audit log to write to, or with `read_only` to read. Several threads and processes may use it."""
 
-    def __init__(
-        self, path: str | Path, *, read_only: bool = False, must_exist: bool = False, busy_seconds: float = 5.0
-    ) -> None:
+    def __init__(self, path: str | Path, *, read_only: bool = False, must_exist: bool = False) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()
         with _plain_errors(self.path):
@@ -100,20 +94,20 @@ class AuditLog:
                 with suppress(FileExistsError):
                     os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
             uri = f"{self.path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
-            self._db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=busy_seconds, check_same_thread=False)
+            self._db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False)
             try:
                 if not read_only:
-                    self._prepare_writing(busy_seconds)
+                    self._prepare_writing()
                 self._check_file()
             except BaseException:
                 self._db.close()
                 raise
 
-    def _prepare_writing(self, busy_seconds: float) -> None:
-        self._use_write_ahead_log(time.monotonic() + busy_seconds)
+    def _prepare_writing(self) -> None:
+        self._use_write_ahead_log(time.monotonic() + BUSY_SECONDS)
         self._db.execute("PRAGMA synchronous=FULL")  # on disk before any sink acts on an event
         self._db.execute("PRAGMA secure_delete=ON")  # pruned entries leave no traces in the file
-        with self._writing():
+        with self._transaction():
             if not any(self._value(f"PRAGMA {name}") for name in ("user_version", "application_id", "schema_version")):
                 for statement in TABLES_SQL.split(";")[:-1]:
                     self._db.execute(statement)
@@ -178,7 +172,7 @@ class AuditLog:
     def prune(self, days: float, now: datetime) -> int:
         """Delete entries older than `days`, and return their number. A new entry about it keeps the chain valid."""
         oldest, latest = utc_text(now - timedelta(days=days)), utc_text(now)
-        with self._writing():
+        with self._transaction():
             # Up to the first entry that is recent enough. Entries of a clock that ran ahead must not keep all others.
             until = self._value(
                 "SELECT coalesce("
@@ -202,7 +196,7 @@ class AuditLog:
         return deleted
 
     def _append(self, facts: Mapping[str, Any], *, picture: tuple[str, bytes] | None = None) -> Entry:
-        with self._writing():
+        with self._transaction():
             for entry in self._entries("WHERE json_extract(json, '$.event_id') = ?", (facts.get("event_id"),)):
                 return entry
             if picture is not None:
@@ -218,10 +212,10 @@ class AuditLog:
         return entry
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
         """Write all or nothing. Immediate: no other process appends between reading the last hash and writing the next."""
         with _plain_errors(self.path), self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute(f"BEGIN {kind}")
             try:
                 yield
                 self._db.execute("COMMIT")
@@ -252,40 +246,30 @@ class AuditLog:
 
     def verify(self, head: str | None = None) -> Verified:
         """Check every hash. With the `head` of an earlier time, check that the log still contains all entries up to it."""
-        expected = None if head is None else _parse_head(head)
-        with _plain_errors(self.path), self._lock:
-            self._db.execute("BEGIN")  # one state of the log, even if another process writes meanwhile
-            try:
-                return self._verify(expected)
-            finally:
-                self._db.execute("ROLLBACK")
-
-    def _verify(self, expected: tuple[int, str] | None) -> Verified:
-        first = self._value("SELECT min(seq) FROM entries") or 1
-        base = self._hash_before(first)
-        seq, previous, pictures = first - 1, base, 0
-        for entry in self._entries("ORDER BY seq"):
-            seq += 1
-            if entry.seq != seq:
-                raise AuditChainError(f"Entry {seq} is missing.", DO_NOT_TRUST)
-            if entry.hash != entry_hash(previous, seq, entry.json):
-                raise AuditChainError(f"Entry {seq} was changed, or an entry before it was removed.", DO_NOT_TRUST)
-            if expected is not None and expected[0] == seq and expected[1] != entry.hash:
-                raise AuditChainError(f"Entry {seq} does not match that head: the log was rewritten.", DO_NOT_TRUST)
-            pictures += self._check_picture(entry)
-            previous = entry.hash
-        if expected is not None:
-            if expected[0] > seq:
-                message = f"The log ends at entry {seq}, but entry {expected[0]} existed: its end is missing."
-                raise AuditChainError(message, DO_NOT_TRUST)
-            if expected[0] < first - 1:
-                raise AuditError(f"Entry {expected[0]} was pruned.", f"Use a head of entry {first - 1} or later.")
-            if expected[0] == first - 1 and expected[1] != base:
-                raise AuditChainError(f"Entry {expected[0]} was pruned, but does not match that head.", DO_NOT_TRUST)
-        if pictures != self._value("SELECT count(*) FROM pictures"):
-            raise AuditChainError("The log contains pictures without an entry.", DO_NOT_TRUST)
-        head = f"{seq}:{previous}" if seq else None
-        return Verified(entries=seq - first + 1, first=first, pictures=pictures, head=head)
+        old, old_hash = (None, "") if head is None else _parse_head(head)
+        with self._transaction("DEFERRED"):  # one state of the log, even if another process writes meanwhile
+            first = self._value("SELECT min(seq) FROM entries") or 1
+            base = self._hash_before(first)
+            seq, previous, pictures = first - 1, base, 0
+            for entry in self._entries("ORDER BY seq"):
+                seq += 1
+                if entry.seq != seq:
+                    raise AuditChainError(f"Entry {seq} is missing.", DO_NOT_TRUST)
+                if entry.hash != entry_hash(previous, seq, entry.json):
+                    raise AuditChainError(f"Entry {seq} was changed, or an entry before it was removed.", DO_NOT_TRUST)
+                if seq == old and entry.hash != old_hash:
+                    raise AuditChainError(f"Entry {seq} does not match that head: the log was rewritten.", DO_NOT_TRUST)
+                pictures += self._check_picture(entry)
+                previous = entry.hash
+            if old is not None and old > seq:
+                raise AuditChainError(f"The log ends at entry {seq}, but had entry {old}: its end is missing.", DO_NOT_TRUST)
+            if old is not None and old < first - 1:
+                raise AuditError(f"Entry {old} was pruned.", f"Use a head of entry {first - 1} or later.")
+            if old == first - 1 and old_hash != base:
+                raise AuditChainError(f"Entry {old} was pruned, but does not match that head.", DO_NOT_TRUST)
+            if pictures != self._value("SELECT count(*) FROM pictures"):
+                raise AuditChainError("The log contains pictures without an entry.", DO_NOT_TRUST)
+        return Verified(entries=seq - first + 1, first=first, pictures=pictures, head=f"{seq}:{previous}" if seq else None)
 
     def _check_picture(self, entry: Entry) -> bool:
         """Whether the entry is about a picture, which must be unchanged."""

@@ -37,7 +37,6 @@ MANIFEST, RECOGNIZER, DETECTOR = "manifest.json", "recognizer.onnx", "detector.o
 LICENSE, DETECTOR_LICENSE, SIGNATURE = "LICENSE.txt", "LICENSE-detector.txt", "signature.ed25519"
 PARTS = (MANIFEST, RECOGNIZER, DETECTOR, LICENSE, DETECTOR_LICENSE, SIGNATURE)  # in this order
 MAX_BYTES = 64 << 20
-ID_LENGTH = 12
 
 _COPY_AGAIN = "Copy the kit again, or build it again."
 _USE_BUILT_FILE = "Use a file that `edge-export build` wrote."
@@ -58,7 +57,6 @@ class Kit:
     recognizer: bytes
     detector: bytes | None
     """Both are ONNX files."""
-    licenses: Mapping[str, str]
     signature: str
     """none, unchecked (no key was given) or valid."""
     sha256: str
@@ -72,7 +70,7 @@ class Kit:
 
 def kit_id(sha256: str) -> str:
     """Return the short form of a kit's SHA-256 that events and messages show."""
-    return sha256[:ID_LENGTH]
+    return sha256[:12]
 
 
 def read(path: str | Path, public_key: bytes | None = None) -> Kit:
@@ -107,8 +105,7 @@ def parse(data: bytes, public_key: bytes | None = None) -> Kit:
             raise KitUnsignedError("The kit is not signed, and a signature is required.", "Build it with --sign.")
         check_signature(parts[MANIFEST], signature, public_key)
     found = {name: hashlib.sha256(part).hexdigest() for name, part in parts.items() if name != MANIFEST}
-    if found != manifest.parts:
-        wrong = sorted(name for name in found.keys() | manifest.parts.keys() if found.get(name) != manifest.parts.get(name))
+    if wrong := sorted(name for name in {**found, **manifest.parts} if found.get(name) != manifest.parts.get(name)):
         raise KitDamagedError(f"{wrong[0][:40]} in the kit does not match the manifest.", _COPY_AGAIN)
     if RECOGNIZER not in parts:
         raise KitError("The kit contains no recognizer.", "Build it again.")
@@ -122,7 +119,6 @@ def parse(data: bytes, public_key: bytes | None = None) -> Kit:
         manifest=manifest,
         recognizer=parts[RECOGNIZER],
         detector=detector,
-        licenses={name: parts[name].decode("utf-8", "replace") for name in (LICENSE, DETECTOR_LICENSE) if name in parts},
         signature="none" if signature is None else "unchecked" if public_key is None else "valid",
         sha256=hashlib.sha256(data).hexdigest(),
         length=len(data),
@@ -131,21 +127,17 @@ def parse(data: bytes, public_key: bytes | None = None) -> Kit:
 
 def pack(parts: Mapping[str, bytes]) -> bytes:
     """Write the canonical zip file of these parts: stored, in the order of PARTS, dated 1980, mode 0600."""
-    directory = b""
+    body, directory = bytearray(), b""
     names = [name for name in PARTS if name in parts]
-    chunks: list[bytes] = []
-    offset = 0
     for name in names:
         part, label = parts[name], name.encode()
         # flags, method, time, date, checksum, stored and real length, length of the name and of the extra field
         common = (0, 0, 0, _FIRST_DAY, zlib.crc32(part), len(part), len(part), len(label), 0)
-        local = _LOCAL.pack(_LOCAL_MARK, _ZIP_VERSION, *common) + label
-        directory += _CENTRAL.pack(_CENTRAL_MARK, _UNIX | _ZIP_VERSION, _ZIP_VERSION, *common, 0, 0, 0, _PRIVATE_FILE, offset)
-        directory += label
-        chunks += [local, part]
-        offset += len(local) + len(part)
-    body = b"".join(chunks)
-    return body + directory + _END.pack(_END_MARK, 0, 0, len(names), len(names), len(directory), len(body), 0)
+        versions = _UNIX | _ZIP_VERSION, _ZIP_VERSION
+        directory += _CENTRAL.pack(_CENTRAL_MARK, *versions, *common, 0, 0, 0, _PRIVATE_FILE, len(body)) + label
+        body += _LOCAL.pack(_LOCAL_MARK, _ZIP_VERSION, *common) + label
+        body += part
+    return bytes(body) + directory + _END.pack(_END_MARK, 0, 0, len(names), len(names), len(directory), len(body), 0)
 
 
 def unpack(data: bytes) -> dict[str, bytes]:
@@ -184,21 +176,17 @@ def check_signature(manifest: bytes, signature: bytes, public_key: bytes) -> Non
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError:
-        raise SignatureUnavailableError(
-            "The signature of the kit cannot be checked: the package cryptography is missing.", "Install lclrr-edge[signed]."
-        ) from None
+        problem = "The signature of the kit cannot be checked: the package cryptography is missing."
+        raise SignatureUnavailableError(problem, "Install lclrr-edge[signed].") from None
     key = load_public_key(public_key)
     if not isinstance(key, Ed25519PublicKey):
-        raise KitSignatureError(
-            "The key for checking signatures is not an Ed25519 public key.",
-            "Use the .pub file that `edge-export keygen` wrote.",
-        )
+        problem = "The key for checking signatures is not an Ed25519 public key."
+        raise KitSignatureError(problem, "Use the .pub file that `edge-export keygen` wrote.")
     try:
         key.verify(signature, signed_message(manifest))
     except InvalidSignature:
-        raise KitSignatureError(
-            "The kit is signed with another key, or was changed after signing.", "Do not use it. Ask the person who built it."
-        ) from None
+        problem = "The kit is signed with another key, or was changed after signing."
+        raise KitSignatureError(problem, "Do not use it. Ask the person who built it.") from None
 
 
 def signed_message(manifest: bytes) -> bytes:

@@ -23,48 +23,31 @@ MAX_IR_VERSION = 8
 
 # Wire types of protobuf.
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_NUMBER, _TEXT = (_VARINT,), (_BYTES,)
+_NUMBER, _FLOAT, _TEXT = (_VARINT,), (_FIXED32,), (_BYTES,)
 _NUMBERS, _FLOATS = (_VARINT, _BYTES), (_FIXED32, _BYTES)  # repeated numbers come one by one or packed
 
-# message -> field number -> (allowed wire types, the message inside or the rule to check).
-_MESSAGES: dict[str, dict[int, tuple[tuple[int, ...], str]]] = {
-    "model": {
-        1: (_NUMBER, "ir_version"),
-        **dict.fromkeys((2, 3, 4, 6), (_TEXT, "")),  # producer, its version, domain, doc
-        5: (_NUMBER, ""),
-        7: (_TEXT, "graph"),
-        8: (_TEXT, "operator set"),
-        14: (_TEXT, ""),  # metadata
-    },
-    "operator set": {1: (_TEXT, "domain"), 2: (_NUMBER, "opset")},
-    "graph": {
-        1: (_TEXT, "node"),
-        5: (_TEXT, "tensor"),
-        **dict.fromkeys((2, 10, 11, 12, 13), (_TEXT, "")),  # name, doc, inputs, outputs, value_info
-    },
-    "node": {
-        **dict.fromkeys((1, 2, 3, 6), (_TEXT, "")),  # inputs, outputs, name, doc
-        4: (_TEXT, "operator"),
-        5: (_TEXT, "attribute"),
-        7: (_TEXT, "domain"),
-    },
-    "attribute": {
-        **dict.fromkeys((1, 4, 9, 13), (_TEXT, "")),  # name, string, strings, doc
-        2: ((_FIXED32,), ""),
-        3: (_NUMBER, ""),
-        5: (_TEXT, "tensor"),
-        7: (_FLOATS, ""),
-        8: (_NUMBERS, ""),
-        20: (_NUMBER, ""),
-    },
-    "tensor": {
-        1: (_NUMBERS, ""),
-        2: (_NUMBER, ""),
-        4: (_FLOATS, ""),
-        5: (_NUMBERS, ""),
-        7: (_NUMBERS, ""),
-        **dict.fromkeys((8, 9, 12), (_TEXT, "")),  # name, raw data, doc
-    },
+# message -> allowed wire types -> numbers of the fields that may have them.
+_FIELDS: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
+    "model": {_NUMBER: (1, 5), _TEXT: (2, 3, 4, 6, 7, 8, 14)},  # 2 to 6 and 14: producer, versions, domain, doc, metadata
+    "operator set": {_TEXT: (1,), _NUMBER: (2,)},
+    "graph": {_TEXT: (1, 2, 5, 10, 11, 12, 13)},  # 2 and 10 to 13: name, doc, inputs, outputs, value_info
+    "node": {_TEXT: (1, 2, 3, 4, 5, 6, 7)},  # 1, 2, 3 and 6: inputs, outputs, name, doc
+    "attribute": {_TEXT: (1, 4, 5, 9, 13), _FLOAT: (2,), _NUMBER: (3, 20), _FLOATS: (7,), _NUMBERS: (8,)},
+    "tensor": {_NUMBERS: (1, 5, 7), _NUMBER: (2,), _FLOATS: (4,), _TEXT: (8, 9, 12)},
+}
+# (message, field) -> the message inside, or the rule to check.
+_RULES = {
+    ("model", 1): "ir_version",
+    ("model", 7): "graph",
+    ("model", 8): "operator set",
+    ("operator set", 1): "domain",
+    ("operator set", 2): "opset",
+    ("graph", 1): "node",
+    ("graph", 5): "tensor",
+    ("node", 4): "operator",
+    ("node", 5): "attribute",
+    ("node", 7): "domain",
+    ("attribute", 5): "tensor",
 }
 # Fields that a normal exporter may write: their errors say more than a number.
 _REJECTED_FIELDS = {
@@ -96,14 +79,14 @@ def _check_message(data: memoryview, message: str, operators: frozenset[str], na
     for number, wire_type, value in _fields(data):
         if (message, number) in _REJECTED_FIELDS:
             raise _unsafe(name, _REJECTED_FIELDS[message, number])
-        wire_types, rule = _MESSAGES[message].get(number, ((), ""))
-        if wire_type not in wire_types:
+        if not any(number in numbers and wire_type in types for types, numbers in _FIELDS[message].items()):
             raise _unsafe(name, f"has an unexpected field ({message} {number})")
+        rule = _RULES.get((message, number), "")
         seen.add(rule)
         if isinstance(value, int):
             if (rule == "opset" and value > MAX_OPSET) or (rule == "ir_version" and value > MAX_IR_VERSION):
                 raise _unsafe(name, f"needs {rule} {value}")
-        elif rule in _MESSAGES:
+        elif rule in _FIELDS:
             seen |= _check_message(value, rule, operators, name)
         elif rule == "operator" and (operator := str(value, "utf-8")) not in operators:
             raise _unsafe(name, f"uses the operator {operator[:40]!r}, which is not listed")

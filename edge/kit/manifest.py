@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -30,9 +31,8 @@ class Thresholds:
     fpir: float = 1.0
     """Upper limit of the share of strangers' photos that get a label (false positive identification rate)."""
     fpir_low: float = 0.0
-    """Lower end of the 95 % confidence interval of the measured share."""
     fpir_high: float = 1.0
-    """Upper end of that interval."""
+    """Ends of the 95 % confidence interval of the measured share."""
     strangers: int = 0
     """Number of strangers' photos that it was measured on."""
 
@@ -103,26 +103,23 @@ class Manifest:
                 f"The kit has format {other if type(other) is int else '?'}; this version reads format {FORMAT}.",
                 "Build the kit again, or install the matching version of lclrr-edge.",
             )
-        try:
+        unchanged = False
+        with suppress(ValueError, RecursionError):  # NaN, broken Unicode; writing allows less depth than reading
             unchanged = canonical_json(contents) == data  # also rejects duplicate keys
-        except (ValueError, RecursionError):  # NaN, broken Unicode; writing allows less depth than reading
-            unchanged = False
         if not unchanged:
             raise KitDamagedError("The manifest of the kit was changed.", "Copy the kit again.")
-        try:
+        with suppress(KeyError, TypeError):
             thresholds = Thresholds(**contents["thresholds"])
             values = {field.name: contents[field.name] for field in fields(cls)}
             manifest = cls(**values | {"labels": tuple(contents["labels"]), "thresholds": thresholds})
-            valid = manifest._is_valid()
-        except (KeyError, TypeError):
-            valid = False
-        if not valid:
-            raise KitError("The manifest of the kit has an invalid field.", "Build the kit again.")
-        return manifest
+            if manifest._is_valid():
+                return manifest
+        raise KitError("The manifest of the kit has an invalid field.", "Build the kit again.")
 
     def _is_valid(self) -> bool:
         limits = (self.thresholds.confidence, self.thresholds.residual)
         rates = (self.thresholds.fpir, self.thresholds.fpir_low, self.thresholds.fpir_high)
+        objects = (self.features, self.coding, self.model, self.calibration, self.versions, self.selftest, self.parts)
         return (
             len(self.labels) >= 2
             and all(isinstance(label, str) and label for label in self.labels)
@@ -134,15 +131,11 @@ class Manifest:
             and type(self.thresholds.strangers) is int
             and type(self.thresholds.provisional) is bool
             and self.precision in ("fp32", "fp16", "int8")
-            and all(
-                isinstance(getattr(self, name), dict)
-                for name in ("features", "coding", "model", "calibration", "versions", "selftest")
-            )
+            and all(isinstance(value, dict) for value in objects)
             and type(self.kit_version) is int
             and 1 <= self.kit_version <= MAX_VERSION
             and isinstance(self.series, str)
             and self.series.isprintable()
-            and isinstance(self.parts, dict)
             and all(isinstance(digest, str) for digest in self.parts.values())
         )
 

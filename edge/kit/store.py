@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -59,18 +59,13 @@ class Record:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Record:
-        try:
+        with suppress(ValueError, TypeError, AttributeError, RecursionError):
             record = cls(**json.loads(data))
             texts = [record.current, record.previous, record.series or "", *record.rolled_back, *record.rolled_back.values()]
-            valid = all(type(text) is str for text in texts) and type(record.version) is type(record.starts) is int
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            valid = False
-        if not valid:
-            raise KitError(
-                f"{RECORD} in the kit store is damaged.",
-                "If you trust the kit, delete that file. Older kits can then be installed again.",
-            )
-        return record
+            if all(type(text) is str for text in texts) and type(record.version) is type(record.starts) is int:
+                return record
+        hint = "If you trust the kit, delete that file. Older kits can then be installed again."
+        raise KitError(f"{RECORD} in the kit store is damaged.", hint)
 
 
 class Store(Generic[R]):
@@ -93,12 +88,11 @@ class Store(Generic[R]):
         self._load, self._public_key, self._series = load, public_key, series
 
     def record(self) -> Record:
-        with self._os_errors("read"):
+        with _os_errors(self.folder):
             try:
-                data = (self.folder / RECORD).read_bytes()
+                return Record.from_bytes((self.folder / RECORD).read_bytes())
             except FileNotFoundError:
                 return Record()
-        return Record.from_bytes(data)
 
     def check(self, data: bytes, record: Record | None = None) -> R:
         """Return the recognizer of a kit that may be active here. Raise the error that says why it may not."""
@@ -106,17 +100,14 @@ class Store(Generic[R]):
         kit = parse(data, self._public_key)
         manifest, series = kit.manifest, record.series if self._series is None else self._series
         if series is not None and manifest.series != series:
-            raise KitForeignError(
-                f"The kit is for the series {_series_name(manifest.series)}, but this terminal uses {_series_name(series)}.",
-                "Build it with the correct --series.",
-            )
+            its, ours = (printable(name) or "without a name" for name in (manifest.series, series))
+            problem = f"The kit is for the series {its}, but this terminal uses {ours}."
+            raise KitForeignError(problem, "Build it with the correct --series.")
         if kit.sha256 != record.current and manifest.kit_version <= record.version:
-            reason = record.rolled_back.get(kit.sha256)
-            raise KitOlderError(
-                f"The kit has version {manifest.kit_version}, but version {record.version} was already active here"
-                + (f"; this kit was rolled back: {reason}." if reason else "."),
-                f"Build it with --kit-version {record.version + 1}.",
-            )
+            problem = f"The kit has version {manifest.kit_version}, but version {record.version} was already active here"
+            if reason := record.rolled_back.get(kit.sha256):
+                problem += f"; this kit was rolled back: {reason}"
+            raise KitOlderError(f"{problem}.", f"Build it with --kit-version {record.version + 1}.")
         return self._load(kit)
 
     def load_stored(self, digest: str) -> R:
@@ -148,17 +139,11 @@ class Store(Generic[R]):
             kit = recognizer.kit
             if kit.sha256 != record.current:
                 self._write(f"{kit.sha256}.kit", data)
-                keeps_previous = record.starts and record.previous  # a kit on probation is no kit to roll back to
-                self._save(
-                    replace(
-                        record,
-                        current=kit.sha256,
-                        previous=record.previous if keeps_previous else record.current,
-                        version=max(record.version, kit.manifest.kit_version),
-                        series=kit.manifest.series,
-                        starts=1 if record.current else 0,
-                    )
-                )
+                if not (record.starts and record.previous):  # a kit on probation is no kit to roll back to
+                    record = replace(record, previous=record.current)
+                version, starts = max(record.version, kit.manifest.kit_version), 1 if record.current else 0
+                new = replace(record, current=kit.sha256, version=version, series=kit.manifest.series, starts=starts)
+                self._save(new)
             return recognizer
 
     def start(self) -> tuple[R, list[KitChange]]:
@@ -225,24 +210,21 @@ class Store(Generic[R]):
         """Check a kit and write it where a running terminal finds it. Owner and mode of the file stay as they were."""
         kit = self.check(data).kit
         path = self.dropped.resolve()
-        try:
+        with _os_errors(path):
             before = path.stat() if path.exists() else None
             write_atomically(path, data, mode=0o600 if before is None else before.st_mode & 0o777)
             _set_owner(path, before or path.parent.stat())
-        except OSError as error:
-            raise KitError(f"{path} cannot be written ({error.strerror}).", "Use sudo, or check the path.") from None
         return kit
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Exclude all other users of the store."""
-        with ExitStack() as stack:
-            with self._os_errors("opened"):
-                if not self.folder.exists():
-                    self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    _set_owner(self.folder, self.folder.parent.stat())
-                stack.enter_context(locked_folder(self.folder))
-            yield
+        """Exclude all other users of the store. Errors of the disk are KitErrors."""
+        with _os_errors(self.folder):
+            if not self.folder.exists():
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _set_owner(self.folder, self.folder.parent.stat())
+            with locked_folder(self.folder):
+                yield
 
     def _save(self, record: Record) -> Record:
         """Write the record. From then on it holds, and files that it does not name are deleted."""
@@ -254,17 +236,8 @@ class Store(Generic[R]):
         return record
 
     def _write(self, name: str, data: bytes) -> None:
-        with self._os_errors("written"):
-            write_atomically(self.folder / name, data)
-            _set_owner(self.folder / name, self.folder.stat())
-
-    @contextmanager
-    def _os_errors(self, action: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            hint = "Use sudo, or check [kit] store in the settings."
-            raise KitError(f"The kit store {self.folder} cannot be {action} ({error.strerror}).", hint) from None
+        write_atomically(self.folder / name, data)
+        _set_owner(self.folder / name, self.folder.stat())
 
     def _read(self, digest: str) -> bytes:
         return read_kit_bytes(self.folder / f"{digest}.kit")
@@ -317,8 +290,13 @@ def with_id(digest: str, text: str) -> str:
     return f"{kit_id(digest) or 'no kit'}: {text}"
 
 
-def _series_name(series: str) -> str:
-    return printable(series) if series else "without a name"
+@contextmanager
+def _os_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        hint = "Use sudo, or check [kit] in the settings."
+        raise KitError(f"{path} cannot be read or written ({error.strerror}).", hint) from None
 
 
 def _set_owner(path: Path, like: os.stat_result) -> None:

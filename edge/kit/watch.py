@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -32,11 +32,10 @@ log = logging.getLogger(__name__)
 class ProbationRecognizer(Recognizer):
     """A recognizer that watches itself during its first frames."""
 
-    def __init__(self, kit: Kit, *, on_probation_end: Callable[[], None] = lambda: None, **settings: Any) -> None:
-        """`on_probation_end` is called after the first failure, or after the last frame of the probation."""
+    def __init__(self, kit: Kit, **settings: Any) -> None:
         super().__init__(kit, **settings)
         self.frames, self.failure = 0, ""
-        self.on_probation_end = on_probation_end
+        self.on_probation_end: Callable[[], None] = lambda: None  # after the first failure, or after the last frame
 
     def recognize(self, image: NDArray[np.uint8], *, min_face: int | None = None) -> list[Recognition]:
         try:
@@ -70,7 +69,7 @@ class KitWatch:
     def __init__(self, store: Store[ProbationRecognizer], *, seconds: float) -> None:
         """Look for a new kit every `seconds`. Raises the errors of `Store.start` if there is no kit to start with."""
         self._store, self._seconds = store, seconds
-        self._changes: queue.SimpleQueue[KitChange] = queue.SimpleQueue()
+        self._changes: deque[KitChange] = deque()
         self._wake, self._closed = threading.Event(), False
         self._fallback: ProbationRecognizer | None = None  # loaded, in case the active kit fails
         self._seen = self._handled = self._stamps()  # before the start: later changes are noticed
@@ -91,10 +90,7 @@ class KitWatch:
 
     def next_change(self) -> KitChange | None:
         """Return the next change for the terminal, or None."""
-        try:
-            return self._changes.get_nowait()
-        except queue.Empty:
-            return None
+        return self._changes.popleft() if self._changes else None
 
     def _run(self) -> None:
         while not self._closed:
@@ -172,7 +168,7 @@ class KitWatch:
 
     def _report(self, change: KitChange) -> None:
         log.warning("kit %s: %s", change.outcome, change.reason)
-        self._changes.put(change)
+        self._changes.append(change)
 
     def _stamps(self) -> _Stamps:
         return _Stamps(_stamp(self._store.dropped), _stamp(self._store.folder / RECORD))

@@ -36,6 +36,10 @@ def alter(path: Path, *statements: str) -> None:
             db.execute(statement)
 
 
+def head_of(entry: Entry) -> str:
+    return f"{entry.seq}:{entry.hash}"
+
+
 def independently_valid(path: Path) -> bool:
     """Check the chain as docs/guide/audit-log.md describes it, without our code."""
     with closing(sqlite3.connect(path)) as db:
@@ -58,7 +62,7 @@ def test_entries_are_read_in_order(log: AuditLog, path: Path) -> None:
     assert [entry.seq for entry in log.entries(last=2)] == [2, 3]
     found = log.verify()
     assert (found.entries, found.first, found.pictures) == (3, 1, 0)
-    assert found.head == list(log.entries())[-1].head
+    assert found.head == head_of(list(log.entries())[-1])
     assert independently_valid(path)
 
 
@@ -153,7 +157,7 @@ def test_any_order_of_writing_and_pruning_leaves_a_valid_chain(steps: list[tuple
 def test_pruning_deletes_old_entries_and_keeps_the_chain_valid(log: AuditLog, path: Path) -> None:
     for days in range(10):
         log.append(make_event(label=f"person-{days}", utc=NOON + days * DAY))
-    head, last_pruned = log.verify().head, list(log.entries())[5].head
+    head, last_pruned = log.verify().head, head_of(list(log.entries())[5])
     assert log.prune(3, NOON + 9 * DAY) == 6
     found = log.verify(head)
     assert (found.first, found.entries) == (7, 5)  # days 6 to 9, and the entry about pruning
@@ -239,8 +243,8 @@ print(acknowledged)
 @pytest.mark.slow
 def test_two_processes_append_to_one_chain(path: Path) -> None:
     script = (
-        "import sys\nfrom edge.audit.log import AuditLog\nfrom tests.fixtures.events import make_event\n"
-        "log = AuditLog(sys.argv[1], busy_seconds=60)\nfor _ in range(50): log.append(make_event())\n"
+        "import sys\nfrom edge.audit import log\nfrom tests.fixtures.events import make_event\nlog.BUSY_SECONDS = 60\n"
+        "audit = log.AuditLog(sys.argv[1])\nfor _ in range(50): audit.append(make_event())\n"
     )
     command = [sys.executable, "-c", script, str(path)]
     runs = [subprocess.Popen(command, env=os.environ | {"PYTHONPATH": "."}) for _ in range(2)]
@@ -249,10 +253,12 @@ def test_two_processes_append_to_one_chain(path: Path) -> None:
         assert log.verify().entries == 100
 
 
-def test_two_threads_can_create_the_log_at_the_same_time(tmp_path: Path) -> None:
+def test_two_threads_can_create_the_log_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge.audit.log.BUSY_SECONDS", 60)
+
     def create(path: Path, both: threading.Barrier) -> None:
         both.wait()
-        with closing(AuditLog(path, busy_seconds=60)) as log:
+        with closing(AuditLog(path)) as log:
             log.append(make_event())
 
     with ThreadPoolExecutor(2) as pool:
@@ -321,8 +327,9 @@ def test_full_disk_is_an_error_and_writing_continues_later(log: AuditLog) -> Non
     assert log.verify().entries == written + 1
 
 
-def test_locked_log_is_an_error(log: AuditLog, path: Path) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as other, closing(AuditLog(path, busy_seconds=0.01)) as mine:
+def test_locked_log_is_an_error(log: AuditLog, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge.audit.log.BUSY_SECONDS", 0.01)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other, closing(AuditLog(path)) as mine:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(AuditError, match="another program"):
             mine.append(make_event())

@@ -59,7 +59,7 @@ def test_kit_is_read_by_us_and_by_other_zip_programs() -> None:
     assert kit.manifest.size == doors.SIZE
     assert kit.signature == "none"
     assert (kit.sha256, kit.id) == (hashlib.sha256(doors.kit()).hexdigest(), kit.sha256[:12])
-    assert "MIT License" in kit.licenses[kits.LICENSE]
+    assert b"MIT License" in kits.unpack(doors.kit())[kits.LICENSE]
     with zipfile.ZipFile(io.BytesIO(doors.kit())) as archive:
         assert archive.testzip() is None
         assert archive.namelist() == [kits.MANIFEST, kits.RECOGNIZER, kits.LICENSE]

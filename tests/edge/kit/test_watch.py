@@ -76,9 +76,9 @@ def drop_bad(store: Store[ProbationRecognizer], data: bytes) -> Callable[[KitWat
     """Drop a kit, and wait until it is rejected."""
 
     def act(kit_watch: KitWatch) -> None:
-        waiting = kit_watch._changes.qsize()
+        waiting = len(kit_watch._changes)
         write_atomically(store.dropped, data)
-        until(lambda: kit_watch._changes.qsize() > waiting, "the kit was not rejected")
+        until(lambda: len(kit_watch._changes) > waiting, "the kit was not rejected")
 
     return act
 
