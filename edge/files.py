@@ -22,6 +22,15 @@ def read_bytes(path: str | Path, limit: int = -1, failure: type[EdgeError] = Usa
         raise failure(f"{path} cannot be read ({why}). Check the path.") from None
 
 
+def write_file(path: str | Path, data: bytes, *, mode: int = 0o600, failure: type[EdgeError] = UsageError) -> None:
+    """Write a file that the user named, as `write_atomically` does."""
+    try:
+        write_atomically(path, data, mode=mode)
+    except OSError as error:
+        hint = "Choose another path, or check free space and permissions."
+        raise failure(f"{path} cannot be written ({error.strerror}).", hint) from None
+
+
 def write_atomically(path: str | Path, data: bytes, *, mode: int = 0o600) -> None:
     """Replace a file in one step: a reader, a crash or a power loss sees the old file or the new one.
 

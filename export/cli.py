@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from edge.cli import common as console
-from edge.errors import UsageError
-from edge.files import write_atomically
+from edge.files import write_file
 from edge.kit import format as kits
 from edge.kit.format import Kit
 from edge.kit.manifest import MAX_VERSION, NO_ALIGNMENT
@@ -66,7 +65,7 @@ def build(
             series=series,
             report=line,
         )
-    _write(output, built.kit)
+    write_file(output, built.kit)
     if as_json:
         typer.echo(json.dumps(facts(kits.parse(built.kit)) | {"microseconds": built.timings}))
         return
@@ -115,7 +114,7 @@ def onnx(
     iterations: Iterations = None,
 ) -> None:
     """Write only the graph, with the model's number of iterations by default."""
-    _write(output, build_graph(Model.load(model), precision, iterations))
+    write_file(output, build_graph(Model.load(model), precision, iterations))
 
 
 @app.command("detector")
@@ -123,7 +122,7 @@ def write_detector(
     output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.")] = Path("detector.onnx"),
 ) -> None:
     """Write only the face detector, for `edge capture` before there is a kit."""
-    _write(output, detectors.yunet(console.say))
+    write_file(output, detectors.yunet(console.say))
 
 
 @app.command()
@@ -189,13 +188,6 @@ def _gallery(path: Path, alignment: str, size: tuple[int, int]) -> gallery.Galle
     for note in faces.notes:
         console.say(note)
     return faces
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        write_atomically(path, data)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}).", "Choose another path with -o.") from None
 
 
 def main() -> None:

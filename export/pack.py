@@ -21,7 +21,7 @@ from export.nodes import Precision
 from trainer.baselines.coders import AnyCoding
 from trainer.data.detector import LICENSE as DETECTOR_LICENSE
 from trainer.data.detector import MIT
-from trainer.features.network import SFACE, SFACE_LICENSE
+from trainer.downloads import SFACE
 from trainer.model import Model
 
 LICENSE = "recognizer.onnx and manifest.json were made by lclrr-edge.\n\n" + MIT.format(
@@ -83,7 +83,7 @@ def _license(model: Model) -> str:
     if network is None:
         return LICENSE
     other = f"the embedding model with the SHA-256 {network.sha256}, under the terms of its makers"
-    return f"{LICENSE}\nrecognizer.onnx contains {SFACE_LICENSE if network.sha256 == SFACE.sha256 else other}.\n"
+    return f"{LICENSE}\nrecognizer.onnx contains {SFACE.license if network.sha256 == SFACE.sha256 else other}.\n"
 
 
 def fingerprint(model: Model) -> str:

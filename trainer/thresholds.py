@@ -48,10 +48,6 @@ class StrangerCalibration:
     """If there were both kinds: photos of the other kind."""
 
     @property
-    def rate(self) -> float:
-        return self.passed / self.trials
-
-    @property
     def interval(self) -> tuple[float, float]:
         return interval(self.passed, self.trials)
 
@@ -62,10 +58,10 @@ class StrangerCalibration:
 
     def summary(self) -> str:
         """Return the result in sentences."""
-        low, high = self.interval
+        share, (low, high) = percent(self.passed / self.trials), map(percent, self.interval)
         text = (
             f"Strangers: at a confidence of {self.confidence:g}, {self.passed} of {self.trials} photos of "
-            f"{_KINDS[self.public]} get a name ({percent(self.rate)}; 95 % interval {percent(low)} to {percent(high)})."
+            f"{_KINDS[self.public]} get a name ({share}; 95 % interval {low} to {high})."
         )
         if self.others_trials:
             others = f"{self.others_passed} of {self.others_trials} photos of {_KINDS[not self.public]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -46,7 +47,6 @@ def tune(
     spec_for: Callable[[str], Spec],
     estimator: Callable[..., FaceClassifier] = LCLRRDL,
     grid: Grid,
-    fixed: dict[str, Any] | None = None,
     folds: int = 4,
     hard: bool = True,
     seed: int = 0,
@@ -71,10 +71,8 @@ def tune(
     work = [(choice, fold) for choice in choices for fold in range(len(splits))]
 
     def arguments(choice: dict[str, Any], fold: int) -> tuple[Any, ...]:
-        spec = spec_for(choice["features"])
-        others = {name: value for name, value in choice.items() if name != "features"}
-        method = estimator(**(fixed or {}), **others, features=spec, random_state=seed)
-        return method, spec, images, labels, *splits[fold], etas, [seed, fold] if hard else None
+        method = estimator(**choice | {"features": spec_for(choice["features"]), "random_state": seed})
+        return method, images, labels, *splits[fold], etas, [seed, fold] if hard else None
 
     found = []
     for result in each(_accuracies, (arguments(*one) for one in work), jobs=jobs, scheduler=scheduler):
@@ -82,11 +80,9 @@ def tune(
         progress(len(found), len(work))
     accuracy = np.array(found).reshape(len(choices), len(splits), -1)
     candidates = [
-        Candidate(
-            choice | ({} if eta is None else {"eta": eta}), float(accuracy[i, :, k].mean()), float(accuracy[i, :, k].std())
-        )
-        for i, choice in enumerate(choices)
-        for k, eta in enumerate(etas)
+        Candidate(choice | ({} if eta is None else {"eta": eta}), float(of_folds.mean()), float(of_folds.std()))
+        for choice, of_etas in zip(choices, accuracy, strict=True)
+        for eta, of_folds in zip(etas, of_etas.T, strict=True)
     ]
     if max(candidate.accuracy for candidate in candidates) == 0:
         raise TrainingError("No candidate gave a usable model.", "Check the photos, or try other parameter values.")
@@ -132,9 +128,8 @@ def tune_gallery(
         gallery.images,
         gallery.labels,
         spec_for=lambda kind: network or FeatureSpec.for_crop(*gallery.crop_size, kind),
-        estimator=method.estimator,
+        estimator=partial(method.estimator, **fixed),
         grid={"features": tuple(features), **grid, **values},
-        fixed=fixed,
         **options,
     )
     defaults = {name: parameter.default for name, parameter in signature(method.estimator).parameters.items()}
@@ -144,7 +139,6 @@ def tune_gallery(
 
 def _accuracies(
     estimator: FaceClassifier,
-    spec: Spec,
     images: Array,
     labels: Array,
     train: Array,
@@ -161,6 +155,7 @@ def _accuracies(
     if not isinstance(estimator, CodeClassifier):
         return [100 * float(estimator.score(held_out, labels[test]))]
     H = one_hot(np.searchsorted(estimator.classes_, labels[train]), len(estimator.classes_))
-    codes = estimator.code(spec.vectors(held_out).T)
+    assert estimator.features is not None
+    codes = estimator.code(estimator.features.vectors(held_out).T)
     scores = (ridge(estimator.codes_, H, estimator.eta if eta is None else eta) @ codes for eta in etas)
     return [100 * float(np.mean(estimator.classes_[score.argmax(axis=0)] == labels[test])) for score in scores]

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edge.errors import UsageError
-from trainer.downloads import WheelFile, cache_folder
-from trainer.features.network import SFACE
+from trainer.downloads import SFACE, WheelFile, cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = cache_folder() / "peers"

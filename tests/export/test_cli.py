@@ -143,7 +143,7 @@ def write_broken_files(folder: Path) -> None:
         ("verify signed.kit --key theirs.pem.pub", 27, "another key"),
         ("verify door.kit --model robust.npz", 29, "not built from this model"),
         ("verify door.kit --key missing.pub", 2, "cannot be read"),
-        ("build missing.npz -o x.kit", 2, "cannot be opened"),
+        ("build missing.npz -o x.kit", 2, "cannot be read"),
         ("build notes.txt -o x.kit", 2, "not a model"),
         ("build door.npz -o x.kit --sign notes.txt", 2, "not an Ed25519 private key"),
         ("build door.npz -o x.kit --detector none --data notes.txt", 2, "not a gallery"),

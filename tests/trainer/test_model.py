@@ -126,12 +126,12 @@ def test_other_format_version_is_rejected(saved: bytes, tmp_path: Path) -> None:
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"cannot be opened \(No such file.*Check the path"):
+    with pytest.raises(ModelError, match=r"cannot be read \(No such file.*Check the path"):
         Model.load(tmp_path / "door.npz")
-    with pytest.raises(ModelError, match="cannot be opened"):
+    with pytest.raises(ModelError, match="cannot be read"):
         Model.load(tmp_path)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(ModelError, match="cannot be opened"):
+    with pytest.raises(ModelError, match="cannot be read"):
         Model.load(tmp_path / "file" / "door.npz")
 
 

@@ -9,8 +9,10 @@ import pytest
 from edge.errors import GalleryError, TrainingError
 from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces
+from trainer.method.estimator import LCLRRDL
 from trainer.tuning import Candidate, choose, tune
 
+L21 = partial(LCLRRDL, coding="l21")
 SPEC_FOR = partial(FeatureSpec.for_crop, 24, 20)
 GRID = {"features": ("pixels",), "lam": (25.0,), "alpha": (0.5,), "gamma": (0.05,), "eta": (1e-3, 1e-2)}
 
@@ -24,7 +26,7 @@ def test_candidates_are_sorted_and_a_collapsed_one_is_last() -> None:
         labels,
         spec_for=SPEC_FOR,
         grid=grid,
-        fixed={"coding": "l21", "atoms_per_class": 3},
+        estimator=partial(L21, atoms_per_class=3),
         folds=2,
         jobs=1,
         progress=lambda done, total: progress.append((done, total)),
@@ -42,8 +44,7 @@ def test_candidates_are_sorted_and_a_collapsed_one_is_last() -> None:
 def test_same_seed_gives_the_same_candidates_in_one_process_or_two() -> None:
     images, labels = faces(people=3, photos=4)
     one, two = (
-        tune(images, labels, spec_for=SPEC_FOR, grid=GRID, fixed={"coding": "l21"}, folds=2, jobs=jobs, seed=3)
-        for jobs in (1, 2)
+        tune(images, labels, spec_for=SPEC_FOR, grid=GRID, estimator=L21, folds=2, jobs=jobs, seed=3) for jobs in (1, 2)
     )
     assert one == two
 

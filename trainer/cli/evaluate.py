@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from threadpoolctl import threadpool_limits
 
 from edge.cli import common as console
-from trainer.cli.options import ModelFile, Threads, blas_threads, check_writable, print_notes, write
+from edge.files import write_file
+from trainer.cli.options import ModelFile, Threads, check_writable, print_notes
 from trainer.evaluation import evaluate as evaluation
 from trainer.model import Model
 
@@ -48,7 +50,7 @@ def evaluate(
     for output, option in ((report, "--report"), (None if on_stdout else json_file, "--json")):
         if output is not None:
             check_writable(output, option)
-    with console.progress("Reading photos") as line, blas_threads(threads):
+    with console.progress("Reading photos") as line, threadpool_limits(threads):
         found = evaluation.evaluate(
             subject,
             data,
@@ -62,11 +64,11 @@ def evaluate(
     if report is not None:
         from trainer.evaluation.report import page  # matplotlib is slow to load
 
-        write(report, page(found, date.today()).encode(), "--report")
+        write_file(report, page(found, date.today()).encode())
         console.say(f"Saved {report}. It shows faces: keep it private.")
     if on_stdout:
         typer.echo(json.dumps(found.facts()))
     elif json_file is not None:
-        write(json_file, json.dumps(found.facts(), indent=1).encode(), "--json")
+        write_file(json_file, json.dumps(found.facts(), indent=1).encode())
     if report is None and json_file is None:
         typer.echo(evaluation.summary(found))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from threadpoolctl import threadpool_limits
 
 from edge.cli import common as console
 from edge.errors import UsageError
@@ -25,6 +26,7 @@ PARTS = "Grid of face parts with their own classifier; or none."
 CALIBRATE = f"Measure the threshold against strangers ({FOLDS} more trainings)."
 STRANGERS = "Photos of people who are not enrolled, for the threshold: a folder, .npz or .mat."
 Locality = Literal["exp", "squared"]
+Schedule = Literal["fast", "paper"]
 ClassifierCodes = Literal["coder", "training"]
 
 
@@ -40,13 +42,13 @@ def fit(
     atoms: Annotated[int | None, typer.Option(min=1, help="Dictionary atoms per person.")] = None,
     features: Annotated[str | None, typer.Option(help=FEATURES)] = None,
     coding: Annotated[options.Coding | None, typer.Option(help="How the device codes a face.")] = None,
-    parts: Annotated[str | None, typer.Option(metavar=options.PARTS, help=PARTS)] = None,
+    parts: Annotated[str | None, typer.Option(metavar="ROWSxCOLUMNS", help=PARTS)] = None,
     lam: Annotated[float | None, typer.Option(help="Weight of the error E.")] = None,
     alpha: Annotated[float | None, typer.Option(help="Weight of locality.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Weight of the size of D.")] = None,
     eta: Annotated[float | None, typer.Option(help="Ridge of the classifier.")] = None,
     locality: Annotated[Locality | None, typer.Option(help="Form of the weights R.")] = None,
-    schedule: Annotated[options.Schedule | None, typer.Option(help="Penalty schedule of the solver.")] = None,
+    schedule: Annotated[Schedule | None, typer.Option(help="Penalty schedule of the solver.")] = None,
     classifier_codes: Annotated[ClassifierCodes | None, typer.Option(help="Codes that W is learned on.")] = None,
     augment: Annotated[bool, typer.Option("--augment", help="Add altered copies: moved, relit, covered.")] = False,
     copies: Annotated[int | None, typer.Option(min=1, help=f"With --augment: copies of each photo ({COPIES}).")] = None,
@@ -81,7 +83,7 @@ def fit(
         "random_state": seed,
     }
     given: dict[str, Any] = {name: value for name, value in parameters.items() if value is not None}
-    given |= {} if parts is None else {"parts": options.parse_parts(parts)}
+    given |= {} if parts is None else {"parts": None if parts == "none" else options.parse_grid(parts, "--parts")}
     with console.progress("Reading photos") as line:
         job = training.prepare(
             options.gallery_loader(photos, cropped, size, skip_bad, line),
@@ -94,7 +96,7 @@ def fit(
             say=console.say,
         )
     options.print_notes(job.notes)
-    with console.progress("Training") as line, options.blas_threads(threads):
+    with console.progress("Training") as line, threadpool_limits(threads):
 
         def show(step: Step) -> None:
             line(f"iteration {step.iteration}, residual {max(step.residuals):.1e}, rank {step.rank}")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from threadpoolctl import threadpool_limits
 
 from edge.cli import common as console
 from edge.errors import UsageError
-from edge.files import write_atomically
 from trainer.baselines.registry import METHODS
 from trainer.data.gallery import Gallery, load_gallery
 from trainer.features.network import SIDE, Network
@@ -21,8 +18,6 @@ from trainer.features.parts import Grid
 from trainer.tuning import Candidate
 
 Coding = Literal["l1", "l21"]
-Schedule = Literal["fast", "paper"]
-PARTS = "ROWSxCOLUMNS"
 MethodName = Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(METHODS)}.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all random choices.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="BLAS threads (default: all cores).")]
@@ -39,11 +34,6 @@ def parse_grid(text: str, option: str) -> Grid:
     if match is None:
         raise UsageError(f"{option} {text} is not two numbers.", f"Write rows x columns, for example {option} 112x92.")
     return int(match[1]), int(match[2])
-
-
-def parse_parts(text: str) -> Grid | None:
-    """Return the grid that --parts names; None for `none`."""
-    return None if text == "none" else parse_grid(text, "--parts")
 
 
 def gallery_loader(
@@ -63,21 +53,10 @@ def gallery_loader(
     return load
 
 
-def blas_threads(threads: int | None) -> Any:
-    return nullcontext() if threads is None else threadpool_limits(threads)
-
-
 def check_writable(output: Path, option: str = "-o") -> None:
     """Raise UsageError before the work starts, not after it."""
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise UsageError(f"{output} cannot be written.", f"Name a file in an existing folder with {option}.")
-
-
-def write(output: Path, data: bytes, option: str = "-o", mode: int = 0o600) -> None:
-    try:
-        write_atomically(output, data, mode=mode)
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written ({error.strerror}).", f"Choose another path with {option}.") from None
 
 
 def print_notes(notes: Iterable[str]) -> None:

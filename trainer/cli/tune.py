@@ -11,6 +11,7 @@ import typer
 
 from edge.cli import common as console
 from edge.errors import UsageError
+from edge.files import write_file
 from edge.vision.preprocess import KINDS
 from trainer import tuning
 from trainer.baselines.registry import METHODS, DeviceMethod, method_of
@@ -71,7 +72,7 @@ def tune(
     typer.echo(options.candidate_table(candidates))
     typer.echo(f"chosen (within one standard error of the best): {best.parameters}")
     comment = f"{shlex.join(['trainer', *sys.argv[1:]])}\n{best.accuracy:.2f} % on held-out photos"
-    options.write(output, to_toml(parameters, comment).encode(), mode=0o644)
+    write_file(output, to_toml(parameters, comment).encode(), mode=0o644)
     train = f"; train with: trainer fit {shlex.quote(str(photos))} --method {method} --config {shlex.quote(str(output))}"
     console.say(f"Saved {output}{train if method in get_args(DeviceMethod) else ''}")
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from threadpoolctl import threadpool_limits
 
 from edge.cli import common as console
 from edge.text import some
 from trainer import update
-from trainer.cli.options import ModelFile, SkipBad, Threads, blas_threads, print_notes
+from trainer.cli.options import ModelFile, SkipBad, Threads, print_notes
 from trainer.data.gallery import load_like
 from trainer.model import Model
 
@@ -30,7 +31,7 @@ def enrol(
         size = old.spec.height, old.spec.width
         found = load_like(photos, size, old.alignment, skip_bad=skip_bad, progress=line.count, say=console.say)
     print_notes(found.notes)
-    with console.progress("Enrolling") as line, blas_threads(threads):
+    with console.progress("Enrolling") as line, threadpool_limits(threads):
         new = update.enrol(old, found, calibrate=calibrate, progress=line.count)
     new.save(model_file)
     console.say(
@@ -48,7 +49,7 @@ def forget(
 ) -> None:
     """Remove a person from a model: photos, atoms, codes, and their influence on the atoms of others."""
     old = Model.load(model_file)
-    with console.progress("Forgetting") as line, blas_threads(threads):
+    with console.progress("Forgetting") as line, threadpool_limits(threads):
         new = update.forget(old, name, calibrate=calibrate, progress=line.count)
     new.save(model_file)
     console.say(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +12,6 @@ from edge.vision.preprocess import LANDMARKS
 from trainer.types import Array
 
 COPIES = 8  # default number of copies of each photo
-COVERS = (None, "glasses", None, "scarf", None, "block", None, None)  # of the copies, in turn
 # How much a copy may be moved, turned, scaled and relit. Twice as much recognised fewer held-out photos of Yale B, and as many
 # of AR.
 MOVE, LIGHT = 0.6, 0.5
@@ -44,23 +45,16 @@ def copies(crops: NDArray[np.uint8], number: int, rng: np.random.Generator, land
     Copies are moved and relit; every second one is mirrored; three in eight are covered by sunglasses, a scarf or a block.
     `landmarks` are the positions of eyes, nose and mouth in the crops, as in edge.vision.preprocess.LANDMARK_TEMPLATES.
     """
-    made = [
-        _copy(crop, COVERS[k % len(COVERS)], (i + k) % 2 == 0, rng, landmarks)
-        for k in range(number)
-        for i, crop in enumerate(crops)
-    ]
+    made = []
+    for k, (i, crop) in itertools.product(range(number), enumerate(crops)):
+        face = _relit(_moved(crop, rng, MOVE), rng)
+        cover = COVERS[k % len(COVERS)]
+        if cover is not None:
+            mask = cover(face.shape, rng, landmarks)
+            face = np.where(mask, (_dark if cover is _glasses else _cloth)(face.shape, rng), face)
+        face = np.clip(face, 0, 255).astype(np.uint8)
+        made.append(face[:, ::-1] if (i + k) % 2 == 0 else face)
     return np.array(made, np.uint8).reshape(-1, *crops.shape[1:])
-
-
-def _copy(
-    crop: NDArray[np.uint8], cover: str | None, mirrored: bool, rng: np.random.Generator, landmarks: Array
-) -> NDArray[np.uint8]:
-    face = _relit(_moved(crop, rng, MOVE), rng)
-    if cover is not None:
-        mask = {"glasses": _glasses, "scarf": _scarf, "block": _block}[cover](face.shape, rng, landmarks)
-        face = np.where(mask, _dark(face.shape, rng) if cover == "glasses" else _cloth(face.shape, rng), face)
-    face = np.clip(face, 0, 255).astype(np.uint8)
-    return face[:, ::-1] if mirrored else face
 
 
 def _moved(crop: NDArray[np.uint8], rng: np.random.Generator, strength: float) -> NDArray[np.uint8]:
@@ -128,3 +122,6 @@ def _cloth(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         y, x = np.mgrid[: shape[0], : shape[1]] / shape[1]
         pattern = pattern / 2 + np.sign(np.sin(stripes * (np.cos(angle) * x + np.sin(angle) * y)))
     return rng.uniform(20, 220) + rng.uniform(2, 40) * pattern
+
+
+COVERS = (None, _glasses, None, _scarf, None, _block, None, None)  # of the copies, in turn

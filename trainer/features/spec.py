@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from edge.errors import UsageError
+from edge.files import read_bytes
 from edge.vision.preprocess import KINDS, FeatureSpec
-from trainer.features.network import KIND, SFACE, SIDE, Network, checked
+from trainer.downloads import SFACE
+from trainer.features.network import KIND, SIDE, Network, checked
 from trainer.types import Array, Say, silent
 
 
@@ -70,9 +72,4 @@ def parse_network(features: str, say: Say = silent) -> Network | None:
         numbers = {"": 0.0}
     if not numbers.keys() <= {"mean", "scale"} or len(numbers) != match[2].count(","):
         raise UsageError(f"Cannot read --features {features}.", "Write onnx:FILE,mean=127.5,scale=0.0078125.")
-    path = Path(match[1])
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be opened ({error.strerror or error}).", "Check the path.") from None
-    return checked(data, path.name, **numbers)
+    return checked(read_bytes(match[1]), Path(match[1]).name, **numbers)

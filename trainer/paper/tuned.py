@@ -36,9 +36,8 @@ def tune_cell(images: Array, labels: Array, cell: Cell, method: str, *, seed: in
         images[train],
         labels[train],
         spec_for=cell.spec,
-        estimator=tuned.estimator,
+        estimator=partial(tuned.estimator, **tuned.settings(cell.atoms)),
         grid={"features": ("pixels",)} | tuned.grid,
-        fixed=tuned.settings(cell.atoms),
         hard=cell.dataset == "ar",  # images of one session are so similar that every candidate recognises 98 to 100 %
         seed=seed,
         **options,

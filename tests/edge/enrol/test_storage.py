@@ -32,7 +32,8 @@ from edge.vision.preprocess import features
 from edge.vision.recognize import Recognizer
 from tests.fixtures.enrolment import copies, frames, recording
 from tests.fixtures.portraits import finder, kit, yunet
-from trainer.data import detector, gallery
+from trainer.data import gallery
+from trainer.downloads import YUNET
 
 WHEN = datetime(2026, 11, 16, 14, 3, 12)
 
@@ -180,7 +181,7 @@ def test_detector_file_is_checked_before_it_is_loaded(tmp_path: Path) -> None:
         (b"", EdgeError),
         (b"not ONNX", KitUnsafeError),
         (re.sub(b"Sigmoid", b"Softmax", yunet()), KitUnsafeError),
-        (detector.YUNET.read(), DetectorMissingError),  # fixed input size
+        (YUNET.read(), DetectorMissingError),  # fixed input size
     ):
         file.write_bytes(data)
         with pytest.raises(error, match="edge-export detector"):

@@ -14,7 +14,7 @@ from edge.errors import KitError, ParameterError
 from edge.vision import detect
 from edge.vision.detect import YuNetDetector
 from tests.fixtures.portraits import finder, in_a_room, orl, yunet
-from trainer.data import detector
+from trainer.downloads import YUNET
 
 
 def test_each_portrait_has_one_face_with_plausible_landmarks() -> None:
@@ -33,7 +33,7 @@ def test_each_portrait_has_one_face_with_plausible_landmarks() -> None:
 
 def test_outputs_are_decoded_as_in_opencv(tmp_path: Path) -> None:
     yunet()  # or skip
-    (tmp_path / "yunet.onnx").write_bytes(detector.YUNET.read())
+    (tmp_path / "yunet.onnx").write_bytes(YUNET.read())
     for photo in orl(40):
         height, width = photo.shape[:2]
         theirs = cv2.FaceDetectorYN.create(str(tmp_path / "yunet.onnx"), "", (width, height), 0.6).detect(photo)[1]
@@ -148,7 +148,7 @@ def test_threads_may_share_a_detector() -> None:
 def test_model_with_a_fixed_input_size_is_rejected() -> None:
     yunet()  # or skip
     with pytest.raises(KitError, match="Build the kit again"):
-        YuNetDetector(detector.YUNET.read())
+        YuNetDetector(YUNET.read())
 
 
 def test_left_point_of_each_pair_is_first() -> None:

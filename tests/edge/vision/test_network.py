@@ -28,7 +28,8 @@ from export.verify import verify_kit
 from tests.fixtures import orl_door
 from tests.fixtures.portraits import find_orl, finder, people, yunet
 from trainer.data import gallery
-from trainer.features.network import SFACE, SIDE, Network, prepared
+from trainer.downloads import SFACE
+from trainer.features.network import SIDE, Network, prepared
 from trainer.features.spec import parse_network
 from trainer.model import Model
 from trainer.training import fit

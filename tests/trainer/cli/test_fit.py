@@ -150,7 +150,7 @@ def test_reproduce_prints_one_json_object(trainer: TrainerCommand) -> None:
         (["fit", "PHOTOS", "--cropped", "-o", "OUT", "--no-calibrate", "--strangers", "PHOTOS"], "--no-calibrate"),
         (["tune", "PHOTOS", "--cropped", "-o", "OUT", "--lam", "a,b"], "positive numbers"),
         (["tune", "PHOTOS", "--cropped", "-o", "OUT", "--features", "colour"], "Unknown features"),
-        (["show", "PHOTOS"], "cannot be opened"),
+        (["show", "PHOTOS"], "cannot be read"),
         (["reproduce", "--dataset", "ar", "--data", "nowhere.npz"], "cannot be opened"),
         (["reproduce", "--dataset", "orl", "--data", "x"], "orl"),
         (["frobnicate"], "frobnicate"),

@@ -12,6 +12,7 @@ from edge.errors import UsageError
 from edge.kit import format as kits
 from tests.fixtures import kits as doors
 from trainer.data import detector
+from trainer.downloads import YUNET
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    return detector.YUNET.cached
+    return YUNET.cached
 
 
 def test_other_file_in_the_cache_is_not_used(cache: Path) -> None:
@@ -31,20 +32,19 @@ def test_other_file_in_the_cache_is_not_used(cache: Path) -> None:
         detector.yunet()
 
 
-def test_cached_file_is_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_file_is_used(cache: Path) -> None:
     cache.parent.mkdir()
     cache.write_bytes(b"a detector")
-    pinned = replace(detector.YUNET, sha256=hashlib.sha256(b"a detector").hexdigest())
-    monkeypatch.setattr(detector, "YUNET", pinned)
-    assert detector.YUNET.read() == b"a detector"
+    pinned = replace(YUNET, sha256=hashlib.sha256(b"a detector").hexdigest())
+    assert pinned.read() == b"a detector"
 
 
 def test_kit_contains_the_detector_and_its_licence() -> None:
     try:
-        published = detector.YUNET.read()
+        published = YUNET.read()
     except UsageError as error:
         pytest.skip(str(error))
-    assert hashlib.sha256(published).hexdigest() == detector.YUNET.sha256
+    assert hashlib.sha256(published).hexdigest() == YUNET.sha256
     data = detector.yunet()
     assert data == detector.yunet() != published
     assert kits.parse(doors.kit(detector=data)).detector == data

@@ -7,6 +7,7 @@ import hashlib
 import json
 import pickle
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,8 @@ from trainer.method.estimator import LCLRRDL
 from trainer.model import Model
 from trainer.presets import PRESETS
 from trainer.tuning import tune
+
+L21 = partial(LCLRRDL, coding="l21")
 
 
 def kit_of(trained: Model) -> bytes:
@@ -148,7 +151,7 @@ def test_network_can_be_tuned() -> None:
     images, names = network_crops()
     grid = {"features": ("onnx:x",), "lam": (25.0,), "alpha": (0.5,), "gamma": (0.05,), "eta": (1e-3, 1e3)}
     spec = checked(embedding_model())
-    trials = tune(images, names, spec_for=lambda _: spec, grid=grid, fixed={"coding": "l21"}, folds=2, jobs=1)
+    trials = tune(images, names, spec_for=lambda _: spec, estimator=L21, grid=grid, folds=2, jobs=1)
     assert {trial.parameters["features"] for trial in trials} == {"onnx:x"}
     assert trials[0].accuracy > 50
 

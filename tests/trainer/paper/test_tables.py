@@ -329,7 +329,7 @@ def test_timed_jobs_run_alone_with_both_schedules(trainer: TrainerCommand, folde
         (["--cells", "orl"], 2, "no cell 'orl'"),
         (["--cells", "ar-scarf,"], 2, "no cell ''"),
         (["--quick", "--methods", "lclrrdl", "--jobs", "0"], 2, "0 processes"),
-        (["--parameters", "nowhere.toml"], 2, "nowhere.toml cannot be opened"),
+        (["--parameters", "nowhere.toml"], 2, "nowhere.toml cannot be read"),
         (["--tune", "-o", "nowhere/tuned.toml"], 2, "cannot be written"),
         (["--quick", "--methods", "lclrrdl", "--scheduler", "tcp://127.0.0.1:1"], 47, "No Dask scheduler answers"),
     ],
