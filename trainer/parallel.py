@@ -64,10 +64,16 @@ def _with_one_thread(function: Callable[..., Any], *call: Any) -> Any:
 
 
 def _on_cluster(function: Callable[..., Any], calls: Calls, scheduler: str, ordered: bool) -> Iterator[Any]:
-    client = _connect(scheduler)
-    from distributed import as_completed
-    from distributed.scheduler import KilledWorker
-
+    try:
+        from distributed import Client, as_completed
+        from distributed.scheduler import KilledWorker
+    except ImportError:
+        raise ClusterError("--scheduler needs Dask, which is not installed.", "Install lclrr-edge[cluster].") from None
+    try:
+        client = Client(scheduler, timeout=SCHEDULER_SECONDS, set_as_default=False)
+    except (OSError, ValueError):
+        start = "Start one with `dask scheduler`; it prints its address."
+        raise ClusterError(f"No Dask scheduler answers at {scheduler}.", start) from None
     shared: dict[int, tuple[Any, Any]] = {}  # by id, which stays unique because the array is kept beside its future
 
     def shared_once(value: Any) -> Any:
@@ -96,19 +102,6 @@ def _on_cluster(function: Callable[..., Any], calls: Calls, scheduler: str, orde
         client.close()
 
 
-def _connect(scheduler: str) -> Any:
-    try:
-        from distributed import Client
-    except ImportError:
-        raise ClusterError("--scheduler needs Dask, which is not installed.", "Install lclrr-edge[cluster].") from None
-    try:
-        return Client(scheduler, timeout=SCHEDULER_SECONDS, set_as_default=False)
-    except (OSError, TimeoutError, ValueError):
-        raise ClusterError(
-            f"No Dask scheduler answers at {scheduler}.", "Start one with `dask scheduler`; it prints its address."
-        ) from None
-
-
 def _check_workers(client: Any, scheduler: str) -> None:
     """Reject a cluster without workers, or with another version of lclrr-edge."""
     here = version("lclrr-edge")
@@ -120,7 +113,5 @@ def _check_workers(client: Any, scheduler: str) -> None:
     except ModuleNotFoundError:
         raise ClusterError("A worker lacks lclrr-edge.", "Install lclrr-edge[trainer,cluster] on every worker.") from None
     if theirs != {here}:
-        raise ClusterError(
-            f"The workers have lclrr-edge {', '.join(sorted(theirs))}; this machine has {here}.",
-            "Install the same version on all.",
-        )
+        versions = f"The workers have lclrr-edge {', '.join(sorted(theirs))}; this machine has {here}."
+        raise ClusterError(versions, "Install the same version on all.")

@@ -12,11 +12,10 @@ import numpy as np
 
 from edge.errors import UsageError
 from edge.text import percent
-from trainer.data.gallery import Gallery, load_like
+from trainer.data.gallery import load_like
 from trainer.evaluation.inside import Inside, look_inside
 from trainer.evaluation.measures import Point, Share, Split, det, operating_point, points_at_fpirs, splits
 from trainer.evaluation.trials import NOT_NAMED, EvaluatedSystem, Trial, Trials, open_system, run_trials
-from trainer.model import Model
 from trainer.types import Array, Progress, Say, silent
 
 REPORT_SCHEMA = 1
@@ -39,7 +38,6 @@ class Evaluation:
 
     system: EvaluatedSystem = field(repr=False)
     trials: Trials = field(repr=False)
-    model: Model | None = field(repr=False)  # for the pictures
     notes: tuple[str, ...]
     people: int  # enrolled people with a trial
     strangers: int  # strangers with a trial
@@ -75,7 +73,7 @@ class Evaluation:
     @property
     def residuals(self) -> list[list[float]] | None:
         """Of each iteration of training (solver.Step); None if the model does not have them."""
-        return None if self.model is None else self.model.training.get("residuals")
+        return None if self.system.model is None else self.system.model.training.get("residuals")
 
 
 def _plain(value: Any) -> Any:
@@ -109,18 +107,15 @@ def evaluate(
     except re.error as error:
         message = f"--condition is not a regular expression ({error})."
         raise UsageError(message, "For example --condition '_(clean|sunglasses|scarf)'.") from None
-    system, model = open_system(file, model_file)
-
-    def read(path: Path) -> Gallery:
-        return load_like(path, system.size, system.alignment, skip_bad=True, progress=progress, say=say)
-
-    faces = read(data)
-    others = None if strangers is None else read(strangers)
-    trials, notes = run_trials(system, faces, others, model=model, pattern=pattern)
-    return measure(system, trials, model=model, notes=(*faces.notes, *(others.notes if others else ()), *notes))
+    system = open_system(file, model_file)
+    how: dict[str, Any] = {"skip_bad": True, "progress": progress, "say": say}
+    faces = load_like(data, system.size, system.alignment, **how)
+    others = None if strangers is None else load_like(strangers, system.size, system.alignment, **how)
+    trials, notes = run_trials(system, faces, others, pattern)
+    return measure(system, trials, (*faces.notes, *(others.notes if others else ()), *notes))
 
 
-def measure(system: EvaluatedSystem, trials: Trials, *, model: Model | None = None, notes: tuple[str, ...] = ()) -> Evaluation:
+def measure(system: EvaluatedSystem, trials: Trials, notes: tuple[str, ...] = ()) -> Evaluation:
     """Compute all results from the trials."""
     trials = replace(trials, threshold=system.threshold)
     enrolled, rank, names = trials.enrolled, trials.rank, trials.people
@@ -132,7 +127,6 @@ def measure(system: EvaluatedSystem, trials: Trials, *, model: Model | None = No
     return Evaluation(
         system=system,
         trials=trials,
-        model=model,
         notes=notes,
         people=len(np.unique(trials.truth[enrolled])),
         strangers=strangers,
@@ -150,15 +144,12 @@ def measure(system: EvaluatedSystem, trials: Trials, *, model: Model | None = No
         confusions=tuple(sorted(_pairs(trials, confused, confused), key=lambda pair: -pair.photos.count)[:SHOWN]),
         misses=_misses(trials),
         intruders=tuple(_pairs(trials, ~enrolled, trials.named)[:SHOWN]),
-        inside=None if model is None else look_inside(model, trials),
+        inside=None if system.model is None else look_inside(system.model, trials),
     )
 
 
 def _pairs(trials: Trials, chosen: Array, counted: Array) -> list[Confusion]:
-    """Return each pair of a person and the label with the highest score, in the photos `chosen`, with the number `counted`.
-
-    The highest confidence comes first.
-    """
+    """Return each pair of a person and the first label in the photos `chosen`, with the number `counted`; the surest first."""
     pairs: dict[tuple[str, str], list[int]] = {}
     for i in np.flatnonzero(chosen):
         pairs.setdefault((str(trials.people[i]), trials.labels[trials.nearest[i]]), []).append(int(i))

@@ -191,7 +191,7 @@ def _confidence(photo: Trial) -> str:
 
 def _most_similar(found: Evaluation, person: str, index: int) -> str:
     """Return the photo of a person, of training or else of the test, that is most similar to a test photo."""
-    trials, model = found.trials, found.model
+    trials, model = found.trials, found.system.model
     label = trials.labels.index(person)
     if model is not None:
         crops, source = model.crops[model.crop_people == label], "training photo"
@@ -207,7 +207,7 @@ def _most_similar(found: Evaluation, person: str, index: int) -> str:
 
 def _inside(found: Evaluation) -> str:
     """Return the section about the model itself: atoms, DZ and E, parts, codes and the convergence of training."""
-    model, inside = found.model, found.inside
+    model, inside = found.system.model, found.inside
     if model is None or inside is None:
         return html.section("inside", paragraph("needs_model"))
     atoms = as_images(model.D, model.spec)

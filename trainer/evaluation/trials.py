@@ -42,6 +42,7 @@ class EvaluatedSystem:
     coding: str
     photos: str  # fingerprint of the training photos
     score: Callable[[Array], tuple[Array, Array]]  # return scores (N, C) and confidence (N,) of crops (N, H, W)
+    model: Model | None = None  # for the pictures, and to leave out its training photos
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +122,8 @@ class Trials:
         )
 
 
-def open_system(file: Path, model_file: Path | None = None) -> tuple[EvaluatedSystem, Model | None]:
-    """Read a model or a kit. The second result is the model for the pictures, if there is one."""
+def open_system(file: Path, model_file: Path | None = None) -> EvaluatedSystem:
+    """Read a model, or a kit and if given the model that it was made from."""
     try:
         with zipfile.ZipFile(file) as archive:
             is_model = kits.MANIFEST not in archive.namelist()
@@ -131,15 +132,14 @@ def open_system(file: Path, model_file: Path | None = None) -> tuple[EvaluatedSy
     if is_model:
         if model_file is not None:
             raise UsageError(f"{file} is a model, not a kit.", "Use --model with a kit only.")
-        model = Model.load(file)
-        return system_of_model(model, file.name), model
+        return system_of_model(Model.load(file), file.name)
     system = system_of_kit(kits.read(file), file.name)
     if model_file is None:
-        return system, None
+        return system
     model = Model.load(model_file)
     if model.labels != system.labels or model.fingerprint != system.photos:
         raise ModelError(f"The kit was not made from {model_file}.", "Pass the model that it was built from.")
-    return system, model
+    return replace(system, model=model)
 
 
 def system_of_model(model: Model, file: str = "") -> EvaluatedSystem:
@@ -159,6 +159,7 @@ def system_of_model(model: Model, file: str = "") -> EvaluatedSystem:
         coding=model.coding.kind,
         photos=model.fingerprint,
         score=score,
+        model=model,
     )
 
 
@@ -189,12 +190,7 @@ def system_of_kit(kit: Kit, file: str = "") -> EvaluatedSystem:
 
 
 def run_trials(
-    system: EvaluatedSystem,
-    faces: Gallery,
-    strangers: Gallery | None = None,
-    *,
-    model: Model | None = None,
-    pattern: re.Pattern[str] | None = None,
+    system: EvaluatedSystem, faces: Gallery, strangers: Gallery | None = None, pattern: re.Pattern[str] | None = None
 ) -> tuple[Trials, list[str]]:
     """Score every photo that the model was not trained on; return the trials and notes for the user. See `evaluate`."""
     notes: list[str] = []
@@ -208,10 +204,10 @@ def run_trials(
         used &= enrolled
         not_acquired = [photo for photo in not_acquired if photo.person in index]
         notes.append(f"Left out: {plural((~enrolled).sum(), 'photo')} of people who are not enrolled in the {system.kind}.")
-    if model is None:
+    if system.model is None:
         trained = np.full(len(enrolled), faces.fingerprint == system.photos)
     else:
-        seen = {crop.tobytes() for crop in model.crops}
+        seen = {crop.tobytes() for crop in system.model.crops}
         trained = np.array([image.tobytes() in seen for image in faces.images])
     if trained.any():  # results on these would look too good
         used &= ~trained
@@ -224,7 +220,7 @@ def run_trials(
     truth = [index.get(str(label), -1) for label in photos.labels]
     conditions = [faces.conditions[i] if faces.conditions else "" for i in np.flatnonzero(used)]
     if strangers is not None:
-        gallery.check_not_enrolled(strangers, [*faces.images[enrolled], *(() if model is None else model.crops)])
+        gallery.check_not_enrolled(strangers, [*faces.images[enrolled], *(system.model.crops if system.model else ())])
         photos = photos.joined(strangers)
         truth += [-1] * len(strangers.labels)
         conditions += strangers.conditions or [""] * len(strangers.labels)

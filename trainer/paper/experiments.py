@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
@@ -21,7 +21,7 @@ from edge.errors import GalleryError, UsageError
 from edge.vision.preprocess import FeatureSpec
 from trainer.baselines.registry import Parameters, method_of
 from trainer.presets import DEFAULT, PRESETS, read_toml
-from trainer.types import Array
+from trainer.types import Array, Progress, silent
 
 SCENARIOS = {"sunglasses": (7,), "scarf": (10,), "mixed": (7, 10)}
 """AR: the first occluded images of session 1, by scenario."""
@@ -176,22 +176,12 @@ def write_errors_reported(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written ({error.strerror}).",
-            "Free some space, or choose another place with -o. Existing results are kept.",
-        ) from None
+        next_step = "Free some space, or choose another place with -o. Existing results are kept."
+        raise UsageError(f"{path} cannot be written ({error.strerror}).", next_step) from None
 
 
 def measure(
-    images: Array,
-    labels: Array,
-    cell: Cell,
-    split: int,
-    *,
-    method: str,
-    parameters: Parameters,
-    features: str = "pixels",
-    seed: int = 0,
+    images: Array, labels: Array, cell: Cell, split: int, *, method: str, parameters: Parameters, features: str, seed: int
 ) -> dict[str, Any]:
     """Train and test once. `parameters` are all parameters of the method."""
     train, test = cell.split(labels, np.random.default_rng([seed, split]))
@@ -217,7 +207,7 @@ def reproduce(
     features: str = "pixels",
     splits: int = 5,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda *_: None,
+    progress: Progress = silent,
     **given: Any,
 ) -> dict[str, Any]:
     """Train and test on `splits` random splits; return mean and deviation of the accuracy, and the training time.
@@ -226,11 +216,11 @@ def reproduce(
     """
     settings = method_of(method).settings(cell.atoms, given)
     tuned = tuned_parameters(cell, features, method, parts=settings.get("parts") is not None)
+    how: dict[str, Any] = {"method": method, "parameters": settings | tuned, "features": features, "seed": seed}
     runs = []
     for k in range(splits):
         progress(k, splits)
-        run = measure(images, labels, cell, k, method=method, parameters=settings | tuned, features=features, seed=seed)
-        runs.append(run)
+        runs.append(measure(images, labels, cell, k, **how))
     accuracies = [run["accuracy"] for run in runs]
     atoms = {name: settings.pop(name) for name in ("atoms_per_class",) if name in settings}
     return {

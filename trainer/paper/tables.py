@@ -31,7 +31,7 @@ from trainer.paper.experiments import CELLS, TUNED, Cell, Data, measure, read_tu
 from trainer.paper.tuned import TaskProgress
 from trainer.paper.typeset import Mean, Results
 from trainer.parallel import each
-from trainer.types import Array
+from trainer.types import Array, silent
 
 RUNS_SCHEMA = 2  # raise it when splits or the contents of a run change: `code_digest` does not cover them
 QUICK_CELL = "yaleb-8-8"
@@ -120,10 +120,7 @@ def plan(
 
 @cache
 def code_digest(method: str) -> str:
-    """Return a digest of the method's module, the trainer modules that it imports, and the features.
-
-    Comments and docstrings do not count.
-    """
+    """Return a digest of the method's module, the trainer modules that it imports, and the features; comments do not count."""
     names, code = [METHODS[method].estimator.__module__], {}
     for name in names:  # grows in the loop
         if name in code or name not in sys.modules or not name.startswith(("trainer.", "edge.vision.preprocess")):
@@ -184,12 +181,11 @@ def _work(job: Job) -> float:
 
 
 def run(
-    planned: Sequence[Job], data: dict[str, Data], runs: Runs, *, progress: TaskProgress = lambda *_: None, **where: Any
+    planned: Sequence[Job], data: dict[str, Data], runs: Runs, *, progress: TaskProgress = silent, **where: Any
 ) -> list[str]:
-    """Measure the missing jobs in parallel, the longest first; then the timed jobs one by one.
+    """Measure the missing jobs in parallel, the longest first; then the timed jobs one by one. Return a sentence per failure.
 
-    `progress` gets the remaining time as text. `where` are options of `trainer.parallel.each`. Returns a sentence for each job
-    that failed.
+    `progress` gets the remaining time as text. `where` are options of `trainer.parallel.each`.
     """
     missing = {job.key: job for job in planned if job.key not in runs.done}
     total, failures, started = len(missing), [], time.monotonic()
@@ -221,8 +217,8 @@ def run(
 def _measure_job(job: Job, images: Array, labels: Array) -> dict[str, Any]:
     about = {"key": job.key, "row": job.row, "cell": job.cell.name, "split": job.split, "seed": job.seed, "alone": job.timed}
     try:
-        result = measure(images, labels, job.cell, job.split, method=job.method, parameters=job.parameters, seed=job.seed)
-        return about | {"parameters": job.parameters} | result
+        how: dict[str, Any] = {"method": job.method, "parameters": job.parameters, "features": "pixels", "seed": job.seed}
+        return about | {"parameters": job.parameters} | measure(images, labels, job.cell, job.split, **how)
     except (EdgeError, FloatingPointError, np.linalg.LinAlgError) as error:
         return about | {"error": str(error)}
 

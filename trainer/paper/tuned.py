@@ -19,17 +19,14 @@ from trainer.baselines.registry import method_of
 from trainer.paper.experiments import Cell, Data, read_tuned, write_errors_reported
 from trainer.presets import to_toml
 from trainer.tuning import Candidate, choose, tune
-from trainer.types import Array
+from trainer.types import Array, silent
 
 TUNING_SPLIT = 2**31
 TaskProgress = Callable[[str, int, int], None]  # gets the task as text, the finished and the total number
 
 
 def tune_cell(images: Array, labels: Array, cell: Cell, method: str, *, seed: int = 0, **options: Any) -> Candidate:
-    """Cross-validate inside the training images of a cell; return the chosen candidate.
-
-    `options` are folds, jobs, scheduler and progress of `trainer.tuning.tune`.
-    """
+    """Cross-validate inside the training images of a cell; return the chosen candidate. `options` are those of `tune`."""
     train, _ = cell.split(labels, np.random.default_rng([seed, TUNING_SPLIT]))
     tuned = method_of(method)
     candidates = tune(
@@ -60,13 +57,12 @@ def tune_all(
     lend: bool = True,
     folds: int = 3,
     seed: int = 0,
-    progress: TaskProgress = lambda *_: None,
+    progress: TaskProgress = silent,
     **where: Any,
 ) -> list[str]:
     """Tune every method in every cell, or with `lend` in the source cells only; append the parameters to a TOML file.
 
-    Entries that the file has are kept. `where` are options of `trainer.parallel.each`. Returns a sentence for each method and
-    cell that failed.
+    Entries that the file has are kept. `where` are options of `trainer.parallel.each`. Returns a sentence for each failure.
     """
     failures = []
     sources = {cell: source_cell(cell) if lend else cell for cell in cells}
@@ -83,10 +79,8 @@ def tune_all(
             except TrainingError as error:
                 failures.append(f"{method}, {source.name}: {error}")
                 continue
-            found = (
-                f"trainer tables --tune --data FOLDER --cells {source.name} --methods {method} --folds {folds} --seed {seed}"
-            )
-            found += f"\n{best.accuracy:.2f} % on held-out images"
+            found = f"trainer tables --tune --data FOLDER --cells {source.name} --methods {method} --folds {folds}"
+            found += f" --seed {seed}\n{best.accuracy:.2f} % on held-out images"
             texts = [file.read_text()] if file.exists() else []
             for cell in missing:
                 comment = found if cell == source else f"{found} of that cell; used here too"

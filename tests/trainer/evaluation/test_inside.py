@@ -32,7 +32,7 @@ def test_covered_part_is_wrong_and_outvoted() -> None:
         conditions=("clean",) * len(images) + ("covered",) * len(images),
     )
     system = system_of_model(model)
-    found = measure(system, run_trials(system, gallery)[0], model=model)
+    found = measure(system, run_trials(system, gallery)[0])
     assert found.inside is not None
     splits = found.inside.part_splits
     assert [split.name for split in splits] == ["clean", "covered"]
@@ -80,7 +80,7 @@ def test_two_people_with_one_photo_each_are_enough(tmp_path: Path) -> None:
     assert "residuals" not in model.facts()["training"]
     new = Gallery(images=255 - photos.images[[0, 5]], labels=np.array(["anna", "ben"]), sources=("1", "2"))
     system = system_of_model(model)
-    found = measure(system, run_trials(system, new, model=model)[0], model=model)
+    found = measure(system, run_trials(system, new)[0])
     assert found.rank1.of == 2
     assert found.inside is not None
     assert found.inside.alike is None

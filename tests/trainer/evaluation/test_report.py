@@ -72,8 +72,8 @@ def measured(
     known = gallery(images + noise, [names[name] for name in people], ["<clean>", "_s&arf"] * (len(images) // 2))
     unknown = gallery(others, [f"<stranger {i // 12}>" for i in range(len(others))], ["<clean>"] * len(others))
     system = system_of_model(model, "<door>.npz")
-    trials, notes = run_trials(system, known, unknown if strangers else None, model=model)
-    return measure(system, trials, model=model, notes=(*known.notes, *notes))
+    trials, notes = run_trials(system, known, unknown if strangers else None)
+    return measure(system, trials, (*known.notes, *notes))
 
 
 @pytest.fixture(scope="module")
@@ -248,11 +248,11 @@ def test_missing_things_are_explained(options: dict[str, Any], says: list[str], 
 
 @pytest.mark.slow
 def test_page_without_model_threshold_or_strangers_is_complete(found: Evaluation) -> None:
-    kit = page(measure(replace(found.system, kind="kit", provisional=True), found.trials), TODAY)
+    kit = page(measure(replace(found.system, kind="kit", provisional=True, model=None), found.trials), TODAY)
     assert "pass --model with the kit" in words(kit)
     assert "The threshold is provisional" in words(kit)
     assert parsed(kit).find(".//figure[@id='atoms']") is None
-    none = page(measure(replace(found.system, threshold=None), found.trials), TODAY)
+    none = page(measure(replace(found.system, threshold=None, model=None), found.trials), TODAY)
     assert "The model has no threshold" in words(none)
 
 
