@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from export.nodes import TINY, Graph, Precision, Stored
+from export.nodes import TINY, Graph, Precision, stored_constants
 from trainer.baselines.coders import BaselineCoder, BaselineCoding
-from trainer.baselines.lrrs import SparseCoding
 from trainer.baselines.src import ERROR_STEP, RELAXATION, STEP, SRCCoding
 from trainer.types import Array
 
@@ -24,12 +23,8 @@ class BaselineFactors(BaselineCoder):
     @classmethod
     def stored_in(cls, graph: bytes, coding: BaselineCoding) -> BaselineFactors:
         """Read the factors back from a graph, widened as the runtime does."""
-        stored = Stored(graph)
+        stored = stored_constants(graph)
         return cls(coding=coding, constants={name: stored[name] for name in ("Dt", "W", "K", "M")})
-
-    @property
-    def people(self) -> int:
-        return len(self.constants["W"])
 
     def with_iterations(self, iterations: int) -> BaselineFactors:
         return replace(self, coding=replace(self.coding, iterations=iterations))
@@ -48,15 +43,12 @@ class BaselineFactors(BaselineCoder):
         self.code(X, lambda _, Z: scores.append(self.scores(X, Z)))
         return scores
 
-    def write(self, g: Graph, x: str, precision: Precision) -> None:
-        """Write the nodes of scores, code_norm and residual."""
+    def write(self, g: Graph, x: str, precision: Precision) -> int:
+        """Write the nodes of scores, code_norm and residual. Return the number of people."""
         coding = self.coding
         for name, value in self.constants.items():
             g.weight(name, value, precision)
-        if isinstance(coding, SRCCoding) and not coding.occlusion:
-            z = _sparse(g, x, coding)
-        else:
-            z = _robust(g, x, coding, length=self.constants["Dt"].shape[1])
+        z = _coded(g, x, coding, length=self.constants["Dt"].shape[1])
         # code_norm = norm(z);  residual = norm(x - D z)
         g("ReduceL2", [z], "code_norm", axes=[1], keepdims=0)
         error = g("Sub", [x, g("MatMul", [z, "Dt"], "Dz")], "error")
@@ -67,6 +59,7 @@ class BaselineFactors(BaselineCoder):
         else:
             # scores = W z
             g("Gemm", [z, "W"], "scores", transB=1)
+        return len(self.constants["W"])
 
 
 def _explained(g: Graph, x: str, z: str, error: str, coding: SRCCoding) -> None:
@@ -107,22 +100,8 @@ def _relaxed(g: Graph, new: str, before: tuple[str, str] | None, a: float, name:
     return g("Add", [g("Mul", [new, g.scalar("a", a)], f"{name}_of_new"), rest], name)
 
 
-def _sparse(g: Graph, x: str, coding: SRCCoding) -> str:
-    """Return z (N,m): trainer.baselines.src._steps."""
-    z = Kx = g("Gemm", [x, "K"], "Kx", transB=1)
-    before = None
-    for k in range(coding.iterations):
-        if before is not None:
-            # z = K x + M (j - u)
-            z = g("Gemm", [g("Sub", before, f"j_u_{k}"), "M", Kx], f"z_{k}", transB=1)
-        # f = a z + (1 - a) j + u;  u = clip(f, -STEP, STEP);  j = f - u
-        before = _soft(g, _relaxed(g, z, before, float(RELAXATION), f"f_{k}"), float(STEP), f"j_{k + 1}")
-    assert before is not None
-    return before[0]
-
-
-def _robust(g: Graph, x: str, coding: SRCCoding | SparseCoding, length: int) -> str:
-    """Return z (N,m): trainer.baselines.lrrs.code_sparsely (with its letters) and src._robust_steps."""
+def _coded(g: Graph, x: str, coding: BaselineCoding, length: int) -> str:
+    """Return z (N,m): trainer.baselines.lrrs.code_sparsely (with its letters) and src.code, without error if not occlusion."""
     if isinstance(coding, SRCCoding):
         a, ratio, share = float(RELAXATION), 1.0, float(1 / (1 + coding.lam / ERROR_STEP))
         bounds = [(float(ERROR_STEP), float(STEP), 0.0)] * coding.iterations
@@ -132,8 +111,11 @@ def _robust(g: Graph, x: str, coding: SRCCoding | SparseCoding, length: int) -> 
         bounds = [(coding.lam / mu, coding.beta * t, t) for mu, t in steps]
     of_error = of_code = None
     for k, (error_bound, code_bound, t) in enumerate(bounds):
-        if of_error is None or of_code is None:
+        if of_code is None:
             z = g("Gemm", [x, "K"], "z_0", transB=1)
+        elif of_error is None:
+            # z = K x + M (j - y2)
+            z = g("Gemm", [g("Sub", of_code, f"j_y2_{k}"), "M", "z_0"], f"z_{k}", transB=1)
         else:
             # z = K (x - e + y1) + M (j - y2)
             seen = g("Add", [g("Sub", [x, of_error[0]], f"x_e_{k}"), of_error[1]], f"x_e_y1_{k}")
@@ -151,6 +133,8 @@ def _robust(g: Graph, x: str, coding: SRCCoding | SparseCoding, length: int) -> 
         if k + 1 == len(bounds):
             break
         of_code = j, _scaled(g, removed, ratio, f"y2_{k + 1}")
+        if isinstance(coding, SRCCoding) and not coding.occlusion:
+            continue
         # f = a (x - D z) + (1 - a) e + y1;  q = clip(share * f, -bound, bound);  e = f - q;  y1 = q/rho
         f = _relaxed(g, g("Sub", [x, g("MatMul", [z, "Dt"], f"Dz_{k}")], f"x_Dz_{k}"), of_error, a, f"F_{k}")
         q = _soft(g, _scaled(g, f, share, f"share_F_{k}"), error_bound, f"e_of_share_{k}")[1]

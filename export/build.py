@@ -6,14 +6,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from threadpoolctl import threadpool_limits
+import numpy as np
 
 from edge.errors import PrecisionLossError, UsageError
 from edge.kit import format as kits
-from edge.kit.manifest import Thresholds
 from export import graph, measure
-from export.graph import AnyFactors
-from export.measure import Choice
+from export.measure import Choice, Faces
 from export.nodes import PRECISIONS, Precision
 from export.pack import bundle
 from export.verify import Parity, verify_kit
@@ -37,9 +35,6 @@ class BuiltKit:
     """Microseconds per face by precision, measured here."""
     judged_on: str
     """The faces on which accuracies and loss were measured."""
-    thresholds: Thresholds
-    passed: dict[str, float]
-    """Shares that pass the thresholds (measure.thresholds)."""
     parities: list[Parity]
 
 
@@ -60,10 +55,12 @@ def build_kit(
 
     `data` are held-out faces. `report` receives the name of each step.
     """
-    factors = factorise(model)
+    factors = graph.factors_of(model)
     hard = measure.hardened(model)
     unseen = None if data is None else measure.held_out(model, data)
-    faces = hard if unseen is None else measure.joined(hard, unseen)
+    faces = hard
+    if unseen is not None:
+        faces = Faces(crops=np.concatenate([hard.crops, unseen.crops]), people=np.concatenate([hard.people, unseen.people]))
     choice = measure.choose_iterations(model, factors, faces, iterations, report)
 
     report("precision")
@@ -93,7 +90,7 @@ def build_kit(
         precision=precision,
         thresholds=thresholds,
         calibration={
-            "faces": choice.faces,
+            "faces": len(faces.crops),
             "converged_accuracy": choice.converged_accuracy,
             "chosen": asdict(choice.row),
             "judged_on": judged_on,
@@ -116,23 +113,13 @@ def build_kit(
         graph_bytes={name: len(built) for name, built in graphs.items()},
         precision_timings={name: measure.microseconds(built, choice.coding, model.crops[0]) for name, built in graphs.items()},
         judged_on=f"{len(judged.crops)} {judged_on}",
-        thresholds=thresholds,
-        passed=passed,
         parities=parities,
     )
 
 
-def factorise(model: Model) -> AnyFactors:
-    """Return the factors of a model that a device can use. One thread: the same model gives the same bits on one machine."""
-    if model.coding.kind == "batch":
-        raise UsageError("A device codes one face at a time, so it cannot use the coding batch.", "Train with l1 or l21.")
-    with threadpool_limits(1):
-        return graph.factors_of(model)
-
-
 def build_graph(model: Model, precision: Precision = "fp32", iterations: int | None = None) -> bytes:
     """Return only the graph, with the model's number of iterations by default."""
-    factors = factorise(model)
+    factors = graph.factors_of(model)
     return graph.build(factors if iterations is None else factors.with_iterations(iterations), model.spec, precision)
 
 

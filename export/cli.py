@@ -10,14 +10,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from edge.cli import common as console
+from edge.credentials import write_key_pair
 from edge.files import write_file
 from edge.kit import format as kits
-from edge.kit.format import Kit
 from edge.kit.manifest import MAX_VERSION, NO_ALIGNMENT
 from export.build import BuiltKit, build_graph, build_kit, facts
 from export.measure import AGREEMENT
 from export.nodes import Precision
-from export.pack import write_keys
 from export.verify import verify_kit
 from trainer.data import detector as detectors
 from trainer.data import gallery
@@ -82,7 +81,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check a kit: checksums, signature, operators, shapes, self-test, and parity with the trainer."""
-    opened = _open(kit, key)
+    opened = kits.read(kit, None if key is None else console.read_bytes(key))
     faces = None if data is None else _gallery(data, opened.manifest.alignment, opened.manifest.size)
     parities = verify_kit(opened, faces, None if model is None else Model.load(model))
     if as_json:
@@ -102,7 +101,7 @@ def verify(
 @app.command()
 def inspect(kit: KitFile, as_json: AsJson = False, key: Key = None) -> None:
     """Describe a kit: version, people, settings, thresholds, signature."""
-    found = facts(_open(kit, key))
+    found = facts(kits.read(kit, None if key is None else console.read_bytes(key)))
     typer.echo(json.dumps(found) if as_json else _table(found))
 
 
@@ -132,7 +131,9 @@ def keygen(
     ),
 ) -> None:
     """Make a key pair to sign kits with."""
-    public = write_keys(output)
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    public = write_key_pair(output, Ed25519PrivateKey.generate())
     console.say(
         f"{output} signs kits: keep it on this computer. Copy {public} to the devices: they then accept no other kits."
     )
@@ -158,10 +159,11 @@ def _report(built: BuiltKit, output: Path, precision: str) -> list[str]:
     largest = max(parity.score_difference for parity in built.parities)
     faces = sum(parity.number for parity in built.parities)
     lines.append(f"Parity of graph and NumPy: same labels on {faces} crops, scores within {largest:.1e}.")
+    limits, measured = kit.manifest.thresholds, kit.manifest.calibration
     lines.append(
-        f"{built.thresholds.sentence} The residual of a face must be at most {built.thresholds.residual:g}. "
-        f"{built.passed['faces_passed']:.1%} of the calibration faces pass; "
-        f"no false match on {built.passed['non_faces']} blank or noise images."
+        f"{limits.sentence} The residual of a face must be at most {limits.residual:g}. "
+        f"{measured['faces_passed']:.1%} of the calibration faces pass; "
+        f"no false match on {measured['non_faces']} blank or noise images."
     )
     signed = {"none": "not signed", "unchecked": "signed"}[kit.signature]
     lines.append(f"{output}: {kit.length / 1e6:.2f} MB, {len(kit.manifest.labels)} people, {precision}, {signed}.")
@@ -175,10 +177,6 @@ def _table(found: dict[str, Any]) -> str:
         rows |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, dict) else {name: value}
     width = max(map(len, rows))
     return "\n".join(f"{name:<{width}}  {json.dumps(v) if isinstance(v, dict) else v}" for name, v in rows.items())
-
-
-def _open(kit: Path, key: Path | None) -> Kit:
-    return kits.read(kit, None if key is None else console.read_bytes(key))
 
 
 def _gallery(path: Path, alignment: str, size: tuple[int, int]) -> gallery.Gallery:

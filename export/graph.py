@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from threadpoolctl import threadpool_limits
 
+from edge.errors import UsageError
 from edge.vision.confidence import BLANK
 from edge.vision.preprocess import FeatureSpec, direction_vectors
 from export.baseline_graph import BaselineFactors
-from export.nodes import EPS, TINY, Graph, Precision, Stored
+from export.nodes import EPS, TINY, Graph, Precision, stored_constants
 from trainer.baselines.coders import AnyCoding, BaselineCoder
 from trainer.features.network import CHANNELS, EMBEDDING, Network, prepared
 from trainer.features.parts import FAINT, fuse, unit_part
@@ -66,28 +68,20 @@ class Factors:
     @classmethod
     def stored_in(cls, graph: bytes, coding: Coding) -> Factors:
         """Read the factors back from a graph that `build` made, widened as the runtime does."""
-        stored = Stored(graph)
+        stored = stored_constants(graph)
 
         def read(prefix: str, **more: Any) -> Factors:
             U, s, B = (stored[prefix + name] for name in "UsB")
             return cls(coding=coding, U=U, s=s.ravel(), B=B, **more)
 
-        prefixes = [name.removesuffix("rows") for name in stored.tensors if name.endswith("/rows")]
-        return read("", parts=tuple(read(prefix, rows=stored.tensors[f"{prefix}rows"]) for prefix in prefixes))
-
-    @property
-    def people(self) -> int:
-        return len(self.B)
+        prefixes = [name.removesuffix("rows") for name in stored if name.endswith("/rows")]
+        return read("", parts=tuple(read(prefix, rows=stored[f"{prefix}rows"]) for prefix in prefixes))
 
     def with_iterations(self, iterations: int) -> Factors:
         return replace(self, coding=replace(self.coding, iterations=iterations))
 
     def converged(self) -> Factors:
-        """Return the reference for fixed iterations. For l1 with a third of the iterations of Coding.converged, and (measured
-        on AR) closer to the limit."""
-        if self.coding.kind == "l21":
-            return replace(self, coding=self.coding.converged())
-        return replace(self, coding=replace(self.coding, mu0=20.0, rho=1.02, relaxation=1.8, iterations=120))
+        return replace(self, coding=self.coding.converged())
 
     def scores(self, X: Array) -> Array:
         """Return scores (C,n) of X (d,n): in NumPy, what the graph computes."""
@@ -113,8 +107,8 @@ class Factors:
             code_by_factors(part.U, part.s, own, self.coding, collect)
         return [fuse(of_faces) for of_faces in scores]
 
-    def write(self, g: Graph, x: str, precision: Precision) -> None:
-        """Write the nodes of scores (N,C), code_norm and residual (N,)."""
+    def write(self, g: Graph, x: str, precision: Precision) -> int:
+        """Write the nodes of scores (N,C), code_norm and residual (N,). Return C."""
         c, outside, w = _coded(g, x, self, self.coding, precision)
 
         # error = c - s * w;  residual = sqrt(outside + sum(error**2))
@@ -129,6 +123,7 @@ class Factors:
             _fused(g, [g("Gemm", [w, "B"], "whole_scores", transB=1), *_scores_of_parts(g, x, self, precision)])
         else:
             g("Gemm", [w, "B"], "scores", transB=1)
+        return len(self.B)
 
 
 AnyFactors = Factors | BaselineFactors
@@ -145,10 +140,13 @@ def front(graph: bytes) -> bytes:
 
 
 def factors_of(model: Model) -> AnyFactors:
-    """Return the factors of a model."""
-    if isinstance(model.coder, BaselineCoder):
-        return BaselineFactors(coding=model.coder.coding, constants=model.coder.constants)
-    return Factors.of(model)
+    """Return the factors of a model that a device can use. One thread: the same model gives the same bits on one machine."""
+    if model.coding.kind == "batch":
+        raise UsageError("A device codes one face at a time, so it cannot use the coding batch.", "Train with l1 or l21.")
+    with threadpool_limits(1):
+        if isinstance(model.coder, BaselineCoder):
+            return BaselineFactors(coding=model.coder.coding, constants=model.coder.constants)
+        return Factors.of(model)
 
 
 def stored_in(graph: bytes, coding: AnyCoding) -> AnyFactors:
@@ -161,7 +159,13 @@ def build(factors: AnyFactors, spec: Spec, precision: Precision = "fp32") -> byt
     g = Graph()
     images = g("Cast", ["crops"], "crops_float", to=TensorProto.FLOAT)
     g("Reshape", [images, g.constant("image_shape", np.array([-1, 1, spec.height, spec.width], np.int64))], "images")
-    factors.write(g, _vectors(g, spec, precision), precision)
+    # x = spec.vectors(crops)
+    if spec.network is not None:
+        x = _embedding(g, spec.network, precision)
+    else:
+        assert spec.own is not None
+        x = _features(g, spec.own)
+    people = factors.write(g, x, precision)
 
     # top, second = two largest of scores;  label = argmax(scores)
     g("TopK", ["scores", g.constant("two", np.array([2], np.int64))], ["top_scores", "top_labels"], axis=1)
@@ -174,7 +178,7 @@ def build(factors: AnyFactors, spec: Spec, precision: Precision = "fp32") -> byt
     certainty = g("Div", [_visible(g, "images"), norm], "certainty")
     g("Mul", [top, certainty], "confidence")
     g("Mul", [g("Sub", [top, runner_up], "lead"), certainty], "margin")
-    return g.model(spec, factors.people)
+    return g.model(spec, people)
 
 
 def _coded(g: Graph, x: str, factors: Factors, coding: Coding, precision: Precision) -> tuple[str, str, str]:
@@ -222,14 +226,6 @@ def _visible(g: Graph, images: str) -> str:
     )
     visible = g("Greater", [g("Sub", [brightest, darkest], "contrast"), g.scalar("least_contrast", CONTRAST)], "is_visible")
     return g("Cast", [visible], "visible", to=TensorProto.FLOAT)
-
-
-def _vectors(g: Graph, spec: Spec, precision: Precision) -> str:
-    """Return x (N,d): spec.vectors."""
-    if spec.network is not None:
-        return _embedding(g, spec.network, precision)
-    assert spec.own is not None
-    return _features(g, spec.own)
 
 
 def _embedding(g: Graph, spec: Network, precision: Precision) -> str:

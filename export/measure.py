@@ -7,10 +7,9 @@ crops are made harder until the model fails on a few. Nothing depends on a clock
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from timeit import Timer
 
 import cv2
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from edge.errors import GalleryError
 from edge.kit.manifest import Thresholds
 from edge.vision.onnx_session import ITERATIVE_CODINGS, load_session
+from edge.vision.recognize import OUTPUTS
 from export.graph import AnyFactors
 from trainer.baselines.coders import AnyCoding
 from trainer.data.augment import harden
@@ -69,7 +69,6 @@ class Choice:
     """The model's factors, with that number."""
     rows: tuple[Row, ...]
     """For 1, 2, 3... iterations."""
-    faces: int
     converged_accuracy: float
 
     @property
@@ -118,11 +117,6 @@ def held_out(model: Model, gallery: Gallery) -> Faces:
     return Faces(crops=gallery.images[known], people=np.array([index[label] for label in gallery.labels[known]]))
 
 
-def joined(*faces: Faces) -> Faces:
-    """Return all faces in one."""
-    return Faces(crops=np.concatenate([f.crops for f in faces]), people=np.concatenate([f.people for f in faces]))
-
-
 def choose_iterations(
     model: Model,
     factors: AnyFactors,
@@ -141,7 +135,9 @@ def choose_iterations(
     goal = factors.converged().scores(X).argmax(axis=0)
     report("iterations")
     most = model.coding.iterations
-    steps = [_unit(scores) for scores in factors.with_iterations(max(iterations or 1, most)).steps(X)]
+    tiny = np.finfo(X.dtype).tiny
+    steps = factors.with_iterations(max(iterations or 1, most)).steps(X)
+    steps = [scores / np.maximum(np.linalg.norm(scores, axis=0), tiny) for scores in steps]
     trainers = steps[most - 1]
     second, first = np.partition(trainers, -2, axis=0)[-2:]
     converged_accuracy = float(np.mean(goal == faces.people))
@@ -156,33 +152,21 @@ def choose_iterations(
     ]
     # All larger numbers must be good too: a single one may be chance.
     enough = next((i + 1 for i in range(len(rows)) if all(good[i:])), len(rows))
-    return Choice(
-        factors=factors.with_iterations(iterations or enough),
-        rows=tuple(rows),
-        faces=len(faces.crops),
-        converged_accuracy=converged_accuracy,
-    )
-
-
-def _unit(scores: Array) -> Array:
-    return scores / np.maximum(np.linalg.norm(scores, axis=0), np.finfo(scores.dtype).tiny)
+    chosen = factors.with_iterations(iterations or enough)
+    return Choice(factors=chosen, rows=tuple(rows), converged_accuracy=converged_accuracy)
 
 
 def microseconds(graph: bytes, coding: AnyCoding, crop: Array) -> float:
     """Return the median time of one face with one thread, as on the device."""
-    run = load_session(graph, "the graph", prepack=coding.kind not in ITERATIVE_CODINGS)
-    feeds = {"crops": crop[None]}
-    times: list[float] = []
-    while sum(times) < TIMING_SECONDS or len(times) < 20:
-        start = time.perf_counter()
-        run.run(None, feeds)
-        times.append(time.perf_counter() - start)
-    return float(np.median(times[5:]) * 1e6)
+    session = load_session(graph, "the graph", prepack=coding.kind not in ITERATIVE_CODINGS)
+    timer = Timer(lambda: session.run(None, {"crops": crop[None]}))
+    once = timer.timeit(5) / 5  # warms up, too
+    return float(np.median(timer.repeat(max(15, int(TIMING_SECONDS / once)), number=1)) * 1e6)
 
 
 def accuracy(graph: bytes, faces: Faces) -> float:
     """Return the share of faces to which the graph gives the right label."""
-    return float(np.mean(_outputs(graph, faces.crops, "label") == faces.people))
+    return float(np.mean(run_graph(graph, faces.crops)["label"] == faces.people))
 
 
 def thresholds(
@@ -196,8 +180,9 @@ def thresholds(
     confidence: above that of every noise image that the residual lets through; if provisional, by one standard deviation, and
     above nearly all other noise images.
     """
-    confidence, residual = _outputs(graph, faces.crops, "confidence", "residual")
-    noise_confidence, noise_residual = _outputs(graph, non_faces(faces.crops.shape[1:]), "confidence", "residual")
+    found, of_noise = run_graph(graph, faces.crops), run_graph(graph, non_faces(faces.crops.shape[1:]))
+    confidence, residual = found["confidence"], found["residual"]
+    noise_confidence, noise_residual = of_noise["confidence"], of_noise["residual"]
     choices = []
     for share in EXPLAINED if calibration is not None else EXPLAINED[:1]:
         most = max(_rounded(1.1 * np.quantile(residual, share)), 1e-4)  # short vectors have almost no residual
@@ -244,12 +229,16 @@ def non_faces(size: tuple[int, int], number: int = 100, seed: int = 0) -> Array:
     return np.clip(np.concatenate(kinds), 0, 255).astype(np.uint8)
 
 
-def _outputs(graph: bytes, crops: Array, *names: str) -> Any:
-    """Return outputs of a graph for many crops, 64 at a time: one array, or a list if there are several names."""
-    run = load_session(graph, "the graph", prepack=False)
-    chunks = [run.run(names, {"crops": crops[i : i + 64]}) for i in range(0, len(crops), 64)]
-    columns = [np.concatenate(column) for column in zip(*chunks, strict=True)]
-    return columns if len(names) > 1 else columns[0]
+def run_graph(graph: bytes, crops: Array) -> dict[str, Array]:
+    """Return the outputs of a graph for crops (N, H, W)."""
+    session = load_session(graph, "the graph", prepack=False)
+    return in_chunks(lambda chunk: dict(zip(OUTPUTS, session.run(OUTPUTS, {"crops": chunk}), strict=True)), crops)
+
+
+def in_chunks(outputs: Callable[[Array], dict[str, Array]], crops: Array) -> dict[str, Array]:
+    """Return outputs(crops), computed for 64 crops at a time."""
+    chunks = [outputs(crops[i : i + 64]) for i in range(0, len(crops), 64)]
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
 def _rounded(value: float) -> float:

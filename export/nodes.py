@@ -87,14 +87,13 @@ class Graph:
         return bytes(model.SerializeToString(deterministic=True))
 
 
-class Stored:
-    """The constants of a graph, widened to float32."""
-
-    def __init__(self, graph: bytes) -> None:
-        self.tensors = {t.name: numpy_helper.to_array(t) for t in onnx.load_model_from_string(graph).graph.initializer}
-
-    def __getitem__(self, name: str) -> Array:
-        """Return a weight. Raises KeyError."""
-        if f"{name}_int8" in self.tensors:
-            return self.tensors[f"{name}_int8"].astype(np.float32) * self.tensors[f"{name}_scale"]
-        return self.tensors[f"{name}_fp16" if f"{name}_fp16" in self.tensors else name].astype(np.float32)
+def stored_constants(graph: bytes) -> dict[str, Array]:
+    """Return the constants of a graph by name, with its weights widened as the runtime does."""
+    found = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load_model_from_string(graph).graph.initializer}
+    for name, value in list(found.items()):
+        if name.endswith("_fp16"):
+            found[name.removesuffix("_fp16")] = value.astype(np.float32)
+        elif name.endswith("_int8"):
+            weight = name.removesuffix("_int8")
+            found[weight] = value.astype(np.float32) * found[f"{weight}_scale"]
+    return found

@@ -6,17 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-from edge.credentials import load_private_key, write_key_pair
+from edge.credentials import load_private_key
 from edge.errors import UsageError
 from edge.kit import format as kits
 from edge.kit import selftest
 from edge.kit.manifest import MAX_VERSION, Manifest, Thresholds
-from edge.vision.onnx_session import load_session
-from edge.vision.recognize import OUTPUTS
+from export.measure import run_graph
 from export.nodes import Precision
 from trainer.baselines.coders import AnyCoding
 from trainer.data.detector import LICENSE as DETECTOR_LICENSE
@@ -65,17 +64,12 @@ def bundle(
         parts={name: hashlib.sha256(part).hexdigest() for name, part in parts.items()},
         kit_version=kit_version,
         series=series,
-        selftest=_selftest(graph, (model.spec.height, model.spec.width)),
+        selftest=selftest.compute_results(partial(run_graph, graph), (model.spec.height, model.spec.width)),
     ).to_bytes()
     parts[kits.MANIFEST] = manifest
     if private_key is not None:
         parts[kits.SIGNATURE] = sign(manifest, private_key)
     return kits.pack(parts)
-
-
-def _selftest(graph: bytes, size: tuple[int, int]) -> dict[str, Any]:
-    run = load_session(graph, kits.RECOGNIZER, prepack=False).run
-    return selftest.compute_results(lambda crops: dict(zip(OUTPUTS, run(OUTPUTS, {"crops": crops}), strict=True)), size)
 
 
 def _license(model: Model) -> str:
@@ -108,10 +102,3 @@ def sign(manifest: bytes, private_key: bytes) -> bytes:
     if not isinstance(key, Ed25519PrivateKey):
         raise UsageError("The signing key is not an Ed25519 private key.", "Make one with `edge-export keygen`.")
     return key.sign(kits.signed_message(manifest))
-
-
-def write_keys(path: Path) -> Path:
-    """Write a new key pair: the private key to `path`, the public key beside it. Return the path of the public key."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    return write_key_pair(path, Ed25519PrivateKey.generate())

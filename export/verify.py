@@ -20,7 +20,7 @@ from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import FeatureSpec, features
 from edge.vision.recognize import Recognizer
 from export.graph import CONTRAST, front, stored_in
-from export.measure import non_faces
+from export.measure import in_chunks, non_faces
 from export.pack import fingerprint
 from trainer.baselines.coders import restored_coding
 from trainer.data.gallery import Gallery
@@ -31,7 +31,7 @@ from trainer.types import Array
 SCORE_DIFFERENCE = 1e-4
 OUTPUT_DIFFERENCE = 1e-3  # of confidence and the like, which divide by small numbers
 ROUNDING = 1e-6
-CHUNK = 64
+Outputs = dict[str, Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,20 +63,22 @@ def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = Non
     """
     recognizer = Recognizer(kit)
     reference = Reference(kit)
-    found = [_compare(recognizer, reference, non_faces(kit.manifest.size, number=8, seed=1), "random")]
+    found = [_compare(recognizer, reference.outputs, non_faces(kit.manifest.size, number=8, seed=1), "random")]
     if faces is not None:
         if faces.images.shape[1:] != kit.manifest.size:
             size = "x".join(map(str, kit.manifest.size))
             raise GalleryError(f"The faces of --data must have {size} pixels.", "Crop them like the training photos.")
-        found.append(_compare(recognizer, reference, faces.images, "given", faces.labels))
+        found.append(_compare(recognizer, reference.outputs, faces.images, "given", faces.labels))
     if model is not None:
         if kit.manifest.model["sha256"] != fingerprint(model):
             raise ParityError("The kit was not built from this model.", "Pass the model from which it was built.")
         names = np.array(model.labels)[model.crop_people]
-        found.append(_compare(recognizer, reference, model.crops, "training", names))
+        found.append(_compare(recognizer, reference.outputs, model.crops, "training", names))
         if kit.manifest.precision == "fp32":
             unfolded = replace(model, coding=reference.coding)
-            found.append(_compare(recognizer, unfolded, model.crops, "training, unfolded", names))
+            found.append(
+                _compare(recognizer, lambda X: {"scores": unfolded.scores(X)}, model.crops, "training, unfolded", names)
+            )
     for parity in found:
         if not parity.holds:
             raise ParityError(
@@ -99,7 +101,7 @@ class Reference:
         except (TypeError, ValueError, KeyError, StopIteration):
             raise KitError("The kit's manifest does not match its graph.", "Build the kit again.") from None
 
-    def outputs(self, crops: Array) -> dict[str, Array]:
+    def outputs(self, crops: Array) -> Outputs:
         x = self._features(crops).T
         scores = self.factors.scores(x).T
         code_norm, residual = self.factors.sizes(x)
@@ -125,30 +127,22 @@ def _features(kit: Kit) -> Callable[[Array], Array]:
 
 
 def _compare(
-    recognizer: Recognizer, reference: Reference | Model, crops: Array, name: str, people: Array | None = None
+    recognizer: Recognizer, reference: Callable[[Array], Outputs], crops: Array, name: str, people: Array | None = None
 ) -> Parity:
-    """Compare the graph with the kit's weights in NumPy, or its scores with the model itself."""
-    differences: dict[str, float] = {}
-    labels: list[Array] = []
-    other_labels = 0
-    for start in range(0, len(crops), CHUNK):
-        chunk = crops[start : start + CHUNK]
-        graph = recognizer.outputs(chunk)
-        expected = reference.outputs(chunk) if isinstance(reference, Reference) else {"scores": reference.scores(chunk)}
-        labels.append(graph["label"])
-        # If the best two scores are equal, as on a blank crop, either label is right.
-        best, found = expected["scores"].max(axis=1), expected["scores"][np.arange(len(chunk)), graph["label"]]
-        other_labels += int(np.sum(best - found > ROUNDING))
-        for output, values in expected.items():
-            # NaN counts as an infinite difference.
-            largest = np.nan_to_num(np.abs(graph[output] - values), nan=np.inf).max()
-            differences[output] = max(differences.get(output, 0.0), float(largest))
+    """Compare the graph with the outputs of the reference."""
+    graph, expected = in_chunks(recognizer.outputs, crops), in_chunks(reference, crops)
+    # If the best two scores are equal, as on a blank crop, either label is right.
+    best, found = expected["scores"].max(axis=1), expected["scores"][np.arange(len(crops)), graph["label"]]
+    # NaN counts as an infinite difference.
+    differences = {
+        output: float(np.nan_to_num(np.abs(graph[output] - values), nan=np.inf).max()) for output, values in expected.items()
+    }
     names = np.array(recognizer.kit.manifest.labels)
     return Parity(
         crops=name,
         number=len(crops),
         score_difference=differences.pop("scores"),
         output_difference=max(differences.values(), default=0.0),
-        other_labels=other_labels,
-        accuracy=None if people is None else float(np.mean(names[np.concatenate(labels)] == people)),
+        other_labels=int(np.sum(best - found > ROUNDING)),
+        accuracy=None if people is None else float(np.mean(names[graph["label"]] == people)),
     )

@@ -25,7 +25,6 @@ from edge.vision.confidence import score_confidence
 from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import FeatureSpec, align
 from export import graph
-from export.build import factorise
 from scripts.research import orl, peers
 from scripts.research.peer_recognizers import RECOGNIZERS
 from scripts.research.results import ResultsFile
@@ -274,7 +273,7 @@ def _cost(own: Faces, task: Task, parameters: dict[str, Any], say: Callable[[str
     )
     others = {name: value for name, value in parameters.items() if name != "features"}
     model = fit(gallery, _spec(parameters["features"], own.spec, say), others)
-    built = graph.build(factorise(model), model.spec)
+    built = graph.build(graph.factors_of(model), model.spec)
     run, taken = load_session(built, "the graph"), []
     for image in images[task.test[:65]]:
         start = time.process_time()

@@ -10,7 +10,6 @@ import typer
 from edge.cli import common as console
 from export import graph
 from export import measure as calibrate
-from export.build import factorise
 from scripts.research.options import DATA, Data, Only, Output, Splits
 from scripts.research.reproduce import Row, chosen_cells, measure_cells
 from scripts.research.results import ResultsFile
@@ -52,7 +51,7 @@ def measure(images: Any, labels: Any, cell: Cell, row: Row, split: int) -> dict[
     used = {"atoms_per_class": cell.atoms, **tuned_parameters(cell, row.features, parts=row.parts is not None)}
     parameters = {"coding": row.coding, "schedule": row.schedule, "parts": row.parts, "random_state": split, **used}
     model = fit(gallery, cell.spec(row.features), parameters)
-    factors = factorise(model)
+    factors = graph.factors_of(model)
     choice = calibrate.choose_iterations(model, factors, calibrate.hardened(model))
     faces = calibrate.Faces(crops=images[test], people=np.searchsorted(model.labels, names[test]))
     return {

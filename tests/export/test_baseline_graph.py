@@ -97,8 +97,8 @@ def test_baseline_kit_works_on_the_device(name: str, tmp_path: Path) -> None:
     made = build_kit(again, precision="fp16")
     assert made.choice.coding.iterations <= trained.coding.iterations
     assert made.accuracies["fp16"] >= made.accuracies["fp32"] - measure.LOSS
-    assert not made.thresholds.provisional
     kit = kits.parse(made.kit)
+    assert not kit.manifest.thresholds.provisional
     assert all(parity.holds for parity in verify_kit(kit, model=again))
     found = Recognizer(kit).recognize_crops(again.crops)
     names = np.array(again.labels)[again.crop_people]

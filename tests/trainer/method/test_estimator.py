@@ -323,9 +323,12 @@ def test_model_is_never_empty(schedule: str) -> None:
     assert 0 < trained < 6
 
 
+SLOW: dict[str, Any] = {"iterations": 400, "mu0": 1e-2, "rho": 1.05}
+
+
 @pytest.mark.parametrize(
     "coding",
-    [Coding(kind="l21", lam=1e-3), Coding(lam=1e-4).converged(), Coding(kind="batch", lam=1e-3).converged()],
+    [Coding(kind="l21", lam=1e-3), Coding(lam=1e-4, **SLOW), Coding(kind="batch", lam=1e-3, **SLOW)],
     ids=["l21", "l1", "batch"],
 )
 def test_coder_with_only_zero_codes_is_an_error(coding: Coding) -> None:
