@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -185,7 +186,7 @@ def test_invalid_rules_are_rejected(change: dict[str, Any]) -> None:
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(seeds, st.sampled_from((2, 5, 10, 30)), st.floats(2.2, 5.0))
 def test_two_separate_people_keep_their_visits(seed: int, fps: int, apart: float) -> None:
     """Each moves within a third of a face, is missed in some frames, and comes in any order."""
@@ -202,21 +203,16 @@ def test_two_separate_people_keep_their_visits(seed: int, fps: int, apart: float
 
 
 @settings(max_examples=200)
-@given(
-    st.lists(
-        st.tuples(
-            st.floats(-0.1, 2.0) | st.just(math.nan),
-            st.lists(st.tuples(st.floats(-2, 2), st.floats(50, 200), st.sampled_from((None, "anna", "ben"))), max_size=5),
-        ),
-        max_size=20,
-    )
-)
-def test_each_visit_has_one_face_per_frame_one_label_and_one_end(steps: list[tuple[float, list[Any]]]) -> None:
-    tracker, clock, highest = Tracker(), 0.0, 0
+@given(seeds, st.integers(0, 20))
+def test_each_visit_has_one_face_per_frame_one_label_and_one_end(seed: int, length: int) -> None:
+    rng, tracker, clock, highest = Random(seed), Tracker(), 0.0, 0
     names: dict[int, set[str]] = {}
     ended: set[int] = set()
-    for pause, faces in steps:
+    for _ in range(length):
+        pause = rng.choice((math.nan, -0.1, 0.0, 1.0, rng.uniform(0, 0.3), rng.uniform(0, 2)))
         clock = clock if math.isnan(pause) else clock + pause
+        known: tuple[str | None, ...] = (None, "anna", "ben")
+        faces = [(rng.uniform(-2, 2), rng.uniform(50, 200), rng.choice(known)) for _ in range(rng.randint(0, 5))]
         ids = tracker.update(clock + pause, [box(x, size=size) for x, size, _ in faces], [name for *_, name in faces])
         found = [number for number in ids if number is not None]
         assert len(found) == len(set(found))
@@ -225,7 +221,7 @@ def test_each_visit_has_one_face_per_frame_one_label_and_one_end(steps: list[tup
         highest = max([highest, *new])
         for number, (*_, name) in zip(ids, faces, strict=True):
             if number is not None:
-                names.setdefault(number, set()).update({name} - {None})
+                names.setdefault(number, set()).update([] if name is None else [name])
         gone = tracker.ended(clock)
         assert not ended & gone.keys()
         assert not ended & set(found)
@@ -238,34 +234,35 @@ class Walk:
     """People who walk in front of a camera, cross each other, and are recognised in some frames."""
 
     def __init__(self, seed: int, fps: int, people: int, named: float, with_labels: bool, missed: float = 0.1) -> None:
-        rng = np.random.default_rng(seed)
+        rng = Random(seed)
         self.truth: dict[int, list[tuple[float, int, str | None]]] = {}  # by visit: time, person, label
         self.decisions: list[Decision] = []
         labels = [f"person {i}" for i in range(people)]
         tracker, door = Tracker(), Door(labels, 0.8)
-        places, speeds = rng.uniform(0, 3, (people, 2)) * (1, 0.2), rng.uniform(-1.5, 1.5, (people, 2)) * (1, 0.1)
+        size, spread = (1.0, 0.2), (1.0, 0.1)  # they walk sideways, mostly
+        places = [[rng.uniform(0, 3) * length for length in size] for _ in labels]
+        speeds = [[rng.uniform(-1.5, 1.5) * share for share in spread] for _ in labels]
+        score = 1 / math.sqrt(1 + 0.01 * (people - 1))
         for i in range(6 * fps):
             captured = i / fps
-            places = places + speeds / fps + rng.normal(0, 0.02, places.shape)
-            speeds = np.where((places < 0) | (places > 3), -speeds, speeds)
-            present = [int(who) for who in rng.permutation(people) if rng.random() >= missed]
+            for place, speed in zip(places, speeds, strict=True):
+                for axis in (0, 1):
+                    place[axis] += speed[axis] / fps + rng.gauss(0, 0.02)
+                    speed[axis] *= 1 if 0 <= place[axis] <= 3 else -1
+            present = [who for who in rng.sample(range(people), people) if rng.random() >= missed]
             found = [labels[who] if rng.random() < named else None for who in present]
             ids = tracker.update(captured, [box(*places[who]) for who in present], found if with_labels else None)
             seen = {}
             for who, name, number in zip(present, found, ids, strict=True):
                 if number is None:
                     continue
-                scores = np.full(people, 0.1)
-                scores[who] = 1.0
-                scores = scores / np.linalg.norm(scores)
-                seen[number] = Sighting(
-                    captured=captured, label=name, confidence=float(scores[who]), margin=0.5, scores=tuple(scores.tolist())
-                )
+                scores = tuple(score if other == who else 0.1 * score for other in range(people))
+                seen[number] = Sighting(captured=captured, label=name, confidence=score, margin=0.5, scores=scores)
                 self.truth.setdefault(number, []).append((captured, who, name))
             self.decisions += door.step(now=captured + 0.05, when=WHEN, seen=seen, ended=tracker.ended(captured)).decisions
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(seeds, st.sampled_from((2, 5, 15)), st.integers(2, 4), st.floats(0.3, 1.0), st.booleans())
 def test_no_grant_comes_from_two_people(seed: int, fps: int, people: int, named: float, with_labels: bool) -> None:
     """A granted person was recognised in that visit, in enough of its latest frames."""
@@ -279,7 +276,7 @@ def test_no_grant_comes_from_two_people(seed: int, fps: int, people: int, named:
         assert latest[-1][2] == grant.label, "the person of the newest frame"
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(seeds, st.sampled_from((10, 30)))
 def test_people_who_cross_start_new_visits(seed: int, fps: int) -> None:
     """Without labels, a visit must end wherever it may continue with another person."""
