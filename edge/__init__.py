@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from edge.lazy import lazy_names
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edge.camera.base import Camera, Frame
@@ -38,19 +37,38 @@ __all__ = [
     "Worker",
     "open_camera",
 ]
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "edge.camera.base": ("Camera", "Frame"),
-        "edge.camera.sources": ("open_camera",),
-        "edge.decision.doorlist": ("DoorList",),
-        "edge.decision.visit": ("VisitRules",),
-        "edge.errors": ("EdgeError",),
-        "edge.events.event": ("Event",),
-        "edge.events.sink": ("OutputClosed", "Sink", "SinkHealth"),
-        "edge.events.view": ("Mark", "View", "Viewer"),
-        "edge.events.worker": ("Worker",),
-        "edge.terminal.loop": ("Terminal",),
-        "edge.vision.recognize": ("Recognition", "Recognizer"),
-    },
-)
+_MODULES = {
+    "edge.camera.base": (
+        "Camera",
+        "Frame",
+    ),
+    "edge.camera.sources": ("open_camera",),
+    "edge.decision.doorlist": ("DoorList",),
+    "edge.decision.visit": ("VisitRules",),
+    "edge.errors": ("EdgeError",),
+    "edge.events.event": ("Event",),
+    "edge.events.sink": (
+        "OutputClosed",
+        "Sink",
+        "SinkHealth",
+    ),
+    "edge.events.view": (
+        "Mark",
+        "View",
+        "Viewer",
+    ),
+    "edge.events.worker": ("Worker",),
+    "edge.terminal.loop": ("Terminal",),
+    "edge.vision.recognize": (
+        "Recognition",
+        "Recognizer",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use, so that `import edge` does not load OpenCV."""
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'edge' has no attribute {name!r}")

@@ -54,7 +54,8 @@ def imports(file: Path, *, at_import: bool = False) -> set[str]:
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = ("." * node.level) + (node.module or "")
-            found.update({base} | {f"{base}.{alias.name}" for alias in node.names})
+            names = {f"{base}.{alias.name}" for alias in node.names}
+            found.update(names if names <= MODULES.keys() else names | {base})
         later = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
         if not (at_import and (later or typing)):
