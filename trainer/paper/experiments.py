@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -168,16 +167,6 @@ def tuned_entry(known: dict[str, Any], cell: Cell, features: str, method: str) -
     if unknown:
         raise UsageError(f"{method} has no {', '.join(unknown)}, tuned for {cell.name}.", "Correct the --parameters file.")
     return found
-
-
-@contextmanager
-def write_errors_reported(path: Path) -> Iterator[None]:
-    """Raise a UsageError instead of an OSError."""
-    try:
-        yield
-    except OSError as error:
-        next_step = "Free some space, or choose another place with -o. Existing results are kept."
-        raise UsageError(f"{path} cannot be written ({error.strerror}).", next_step) from None
 
 
 def measure(

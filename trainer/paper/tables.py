@@ -14,8 +14,8 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 
 from edge.errors import EdgeError, UsageError
 from trainer.baselines.registry import METHODS, Parameters, method_of
-from trainer.paper.experiments import CELLS, TUNED, Cell, Data, measure, read_tuned, tuned_entry, write_errors_reported
+from trainer.paper.experiments import CELLS, TUNED, Cell, Data, measure, read_tuned, tuned_entry
 from trainer.paper.tuned import TaskProgress
 from trainer.paper.typeset import Mean, Results
 from trainer.parallel import each
@@ -135,12 +135,22 @@ def code_digest(method: str) -> str:
     return hashlib.sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()
 
 
+@contextmanager
+def _write_errors_reported(path: Path) -> Iterator[None]:
+    """Raise a UsageError instead of an OSError."""
+    try:
+        yield
+    except OSError as error:
+        next_step = "Free some space, or choose another place with -o. Existing results are kept."
+        raise UsageError(f"{path} cannot be written ({error.strerror}).", next_step) from None
+
+
 class Runs(AbstractContextManager["Runs"]):
     """The file `runs.jsonl` in a folder: one line for each finished job. A kill loses at most the last line."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with write_errors_reported(folder):
+        with _write_errors_reported(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._file = (folder / "runs.jsonl").open("ab+")
         try:
@@ -163,7 +173,7 @@ class Runs(AbstractContextManager["Runs"]):
         self.done[record["key"]] = record
 
     def _write(self, data: bytes) -> None:
-        with write_errors_reported(self._folder):
+        with _write_errors_reported(self._folder):
             self._file.write(data)
             self._file.flush()
             os.fsync(self._file.fileno())

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from edge.errors import TrainingError
-from edge.files import write_atomically
+from edge.files import write_file
 from trainer.baselines.registry import method_of
-from trainer.paper.experiments import Cell, Data, read_tuned, write_errors_reported
+from trainer.paper.experiments import Cell, Data, read_tuned
 from trainer.presets import to_toml
 from trainer.tuning import Candidate, choose, tune
 from trainer.types import Array, silent
@@ -85,6 +85,5 @@ def tune_all(
             for cell in missing:
                 comment = found if cell == source else f"{found} of that cell; used here too"
                 texts.append(f"[{cell.name}.{method}.pixels]\n{to_toml(best.parameters, comment)}")
-            with write_errors_reported(file):
-                write_atomically(file, "\n".join(texts).encode(), mode=0o644)
+            write_file(file, "\n".join(texts).encode(), mode=0o644)
     return failures

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge.files import write_atomically
+from edge.files import write_file
 from trainer.baselines.registry import METHODS
-from trainer.paper.experiments import Cell, write_errors_reported
+from trainer.paper.experiments import Cell
 
 _PUBLISHED = tomllib.loads(Path(__file__).with_name("published.toml").read_text())
 PUBLISHED: dict[str, dict[str, float]] = _PUBLISHED["columns"]
@@ -202,7 +202,6 @@ def as_csv(results: Results) -> str:
 def write(results: Results, folder: Path, command: str) -> str:
     """Write tables.md, .csv and .tex into a folder; return the text of the first."""
     page = f"    {command}\n\n{markdown(results)}"
-    with write_errors_reported(folder):
-        for suffix, text in (("md", page), ("csv", as_csv(results)), ("tex", f"% {command}\n{latex(results)}")):
-            write_atomically(folder / f"tables.{suffix}", text.encode(), mode=0o644)
+    for suffix, text in (("md", page), ("csv", as_csv(results)), ("tex", f"% {command}\n{latex(results)}")):
+        write_file(folder / f"tables.{suffix}", text.encode(), mode=0o644)
     return page
