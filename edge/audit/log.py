@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import sqlite3
 import threading
 import time
@@ -246,7 +247,11 @@ class AuditLog:
 
     def verify(self, head: str | None = None) -> Verified:
         """Check every hash. With the `head` of an earlier time, check that the log still contains all entries up to it."""
-        old, old_hash = (None, "") if head is None else _parse_head(head)
+        old, old_hash = None, ""
+        if head is not None:
+            if (found := re.fullmatch(r"([0-9]{1,18}):([0-9a-f]{64})", head.lower())) is None:
+                raise UsageError("A head is a number, a colon and 64 hexadecimal digits.", "Copy it from `edge audit verify`.")
+            old, old_hash = int(found[1]), found[2]
         with self._transaction("DEFERRED"):  # one state of the log, even if another process writes meanwhile
             first = self._value("SELECT min(seq) FROM entries") or 1
             base = self._hash_before(first)
@@ -296,13 +301,6 @@ class AuditLog:
 
     def _value(self, query: str, values: Mapping[str, str] | None = None) -> Any:
         return self._db.execute(query, values or {}).fetchone()[0]
-
-
-def _parse_head(text: str) -> tuple[int, str]:
-    number, _, digest = text.partition(":")
-    if not (number.isdecimal() and number.isascii() and len(digest) == 64):
-        raise UsageError("A head is a number, a colon and 64 hexadecimal digits.", "Copy it from `edge audit verify`.")
-    return int(number), digest.lower()
 
 
 @contextmanager

@@ -108,10 +108,14 @@ class Door:
         decisions = [self._end(number, how) for number, how in (ended or {}).items()]
         previous = self._captured
         for number, sighting in sorted(seen.items()):
-            if previous < sighting.captured <= now < math.inf:
-                self._captured = max(self._captured, sighting.captured)
-                if self._accepts(number):
-                    decisions.append(self._add(number, sighting, now, when))
+            if not previous < sighting.captured <= now < math.inf:
+                continue
+            self._captured = max(self._captured, sighting.captured)
+            # An ended visit cannot come back: numbers increase.
+            is_new = number > self._newest_visit and len(self._visits) < self._rules.max_visits
+            if is_new or number in self._visits:
+                self._newest_visit = max(self._newest_visit, number)
+                decisions.append(self._add(number, sighting, now, when))
         return StepResult(
             decisions=tuple(decision for decision in decisions if decision),
             prompts=tuple(self._prompts),
@@ -125,13 +129,6 @@ class Door:
     def decision(self, number: int) -> Decision | None:
         """Return the decision about a current visit. If it continues an earlier visit, it is the decision about that one."""
         return self._decided.get(number)
-
-    def _accepts(self, number: int) -> bool:
-        """Whether the visit is current, or new and not one too many. An ended visit cannot come back: numbers increase."""
-        if number not in self._visits and (number <= self._newest_visit or len(self._visits) >= self._rules.max_visits):
-            return False
-        self._newest_visit = max(self._newest_visit, number)
-        return True
 
     def _add(self, number: int, sighting: Sighting, now: float, when: datetime) -> Decision | None:
         problem = self._problem(sighting, now)

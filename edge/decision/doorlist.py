@@ -1,7 +1,6 @@
 """The door list: who may pass a door and when. A TOML text, separate from the kit; docs/guide/door-list.md shows the format.
 
-Days and hours are local time, so daylight saving time needs no change. An invalid list is an error: the terminal does not
-start.
+Days and hours are local time. An invalid list is an error: the terminal does not start.
 """
 
 from __future__ import annotations

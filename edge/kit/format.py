@@ -1,12 +1,9 @@
 """The kit file format: read, check, and write the one file that a device runs.
 
 A kit is a zip file whose parts are stored uncompressed. Its bytes are canonical: `parse` accepts only the exact bytes that
-`pack` writes. So every changed byte is detected: in a part by its SHA-256 in the manifest, in the manifest by its zip
-checksum, elsewhere by comparison. An attacker can recompute all of these. Only a signature protects against that: it covers
-the manifest, and with it every part.
-
-Nothing is unpacked to disk, and no name from inside the file is used as a path. The zip code is our own because the bytes
-must not depend on the version of Python's zipfile.
+`pack` writes, so every changed byte is detected. Only a signature protects against an attacker who computes all checksums
+again: it covers the manifest, and with it every part. Nothing is unpacked to disk, and no name from inside the file is used as
+a path. The zip code is our own because the bytes must not depend on the version of Python's zipfile.
 """
 
 from __future__ import annotations
@@ -20,16 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from edge import errors
 from edge.credentials import load_public_key
-from edge.errors import (
-    KitDamagedError,
-    KitError,
-    KitSignatureError,
-    KitSizeError,
-    KitTruncatedError,
-    KitUnsignedError,
-    SignatureUnavailableError,
-)
 from edge.kit import guard
 from edge.kit.manifest import Manifest
 
@@ -84,10 +73,10 @@ def read_kit_bytes(path: str | Path) -> bytes:
         # O_NONBLOCK: opening or reading a pipe must not block.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise KitError(f"{path} cannot be opened (not a file).", "Check the path.")
+                raise errors.KitError(f"{path} cannot be opened (not a file).", "Check the path.")
             return file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise KitError(f"{path} cannot be opened ({error.strerror or error}).", "Check the path.") from None
+        raise errors.KitError(f"{path} cannot be opened ({error.strerror or error}).", "Check the path.") from None
 
 
 def parse(data: bytes, public_key: bytes | None = None) -> Kit:
@@ -97,18 +86,18 @@ def parse(data: bytes, public_key: bytes | None = None) -> Kit:
     packed = pack(parts)
     if packed != data:
         if packed.startswith(data):
-            raise KitTruncatedError("The end of the kit is missing.", _COPY_AGAIN)
-        raise KitDamagedError("The kit is damaged: its bytes were changed after it was built.", _COPY_AGAIN)
+            raise errors.KitTruncatedError("The end of the kit is missing.", _COPY_AGAIN)
+        raise errors.KitDamagedError("The kit is damaged: its bytes were changed after it was built.", _COPY_AGAIN)
     signature = parts.pop(SIGNATURE, None)
     if public_key is not None:
         if signature is None:
-            raise KitUnsignedError("The kit is not signed, and a signature is required.", "Build it with --sign.")
+            raise errors.KitUnsignedError("The kit is not signed, and a signature is required.", "Build it with --sign.")
         check_signature(parts[MANIFEST], signature, public_key)
     found = {name: hashlib.sha256(part).hexdigest() for name, part in parts.items() if name != MANIFEST}
     if wrong := sorted(name for name in {**found, **manifest.parts} if found.get(name) != manifest.parts.get(name)):
-        raise KitDamagedError(f"{wrong[0][:40]} in the kit does not match the manifest.", _COPY_AGAIN)
+        raise errors.KitDamagedError(f"{wrong[0][:40]} in the kit does not match the manifest.", _COPY_AGAIN)
     if RECOGNIZER not in parts:
-        raise KitError("The kit contains no recognizer.", "Build it again.")
+        raise errors.KitError("The kit contains no recognizer.", "Build it again.")
     has_network = manifest.features.get("kind") == "onnx"
     operators = guard.RECOGNIZER_OPERATORS | (guard.NETWORK_OPERATORS if has_network else frozenset())
     guard.check(parts[RECOGNIZER], operators, RECOGNIZER)
@@ -143,10 +132,10 @@ def pack(parts: Mapping[str, bytes]) -> bytes:
 def unpack(data: bytes) -> dict[str, bytes]:
     """Return the parts of a kit by name. The central directory is not checked here: `parse` compares all bytes."""
     if len(data) > MAX_BYTES:
-        raise KitSizeError(f"The kit is larger than {MAX_BYTES >> 20} MB.", _USE_BUILT_FILE)
+        raise errors.KitSizeError(f"The kit is larger than {MAX_BYTES >> 20} MB.", _USE_BUILT_FILE)
     if not (data.startswith(_LOCAL_MARK) or (data and _LOCAL_MARK.startswith(data))):
-        raise KitError("This file is not a kit.", _USE_BUILT_FILE)
-    truncated = KitTruncatedError("The end of the kit is missing.", _COPY_AGAIN)
+        raise errors.KitError("This file is not a kit.", _USE_BUILT_FILE)
+    truncated = errors.KitTruncatedError("The end of the kit is missing.", _COPY_AGAIN)
     parts: dict[str, bytes] = {}
     position = 0
     while data.startswith(_LOCAL_MARK, position):
@@ -154,19 +143,19 @@ def unpack(data: bytes) -> dict[str, bytes]:
             raise truncated
         _, _, _, method, _, _, _, stored, length, name_length, extra_length = _LOCAL.unpack_from(data, position)
         if method != 0 or stored != length:
-            raise KitSizeError(f"The kit is compressed and would unpack to {length} bytes or more.", _COPY_AGAIN)
+            raise errors.KitSizeError(f"The kit is compressed and would unpack to {length} bytes or more.", _COPY_AGAIN)
         start = position + _LOCAL.size + name_length + extra_length
         name = data[position + _LOCAL.size : start].decode("ascii", "replace")
         position = start + length
         if position > len(data):
             raise truncated
         if name in parts:
-            raise KitDamagedError("The kit contains a part twice.", _COPY_AGAIN)
+            raise errors.KitDamagedError("The kit contains a part twice.", _COPY_AGAIN)
         parts[name] = data[start:position]
     if len(data) - position < _END.size:
         raise truncated
     if MANIFEST not in parts:
-        raise KitError("This file is not a kit.", _USE_BUILT_FILE)
+        raise errors.KitError("This file is not a kit.", _USE_BUILT_FILE)
     return parts
 
 
@@ -177,16 +166,16 @@ def check_signature(manifest: bytes, signature: bytes, public_key: bytes) -> Non
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError:
         problem = "The signature of the kit cannot be checked: the package cryptography is missing."
-        raise SignatureUnavailableError(problem, "Install lclrr-edge[signed].") from None
+        raise errors.SignatureUnavailableError(problem, "Install lclrr-edge[signed].") from None
     key = load_public_key(public_key)
     if not isinstance(key, Ed25519PublicKey):
         problem = "The key for checking signatures is not an Ed25519 public key."
-        raise KitSignatureError(problem, "Use the .pub file that `edge-export keygen` wrote.")
+        raise errors.KitSignatureError(problem, "Use the .pub file that `edge-export keygen` wrote.")
     try:
         key.verify(signature, signed_message(manifest))
     except InvalidSignature:
         problem = "The kit is signed with another key, or was changed after signing."
-        raise KitSignatureError(problem, "Do not use it. Ask the person who built it.") from None
+        raise errors.KitSignatureError(problem, "Do not use it. Ask the person who built it.") from None
 
 
 def signed_message(manifest: bytes) -> bytes:

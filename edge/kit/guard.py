@@ -35,19 +35,14 @@ _FIELDS: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
     "attribute": {_TEXT: (1, 4, 5, 9, 13), _FLOAT: (2,), _NUMBER: (3, 20), _FLOATS: (7,), _NUMBERS: (8,)},
     "tensor": {_NUMBERS: (1, 5, 7), _NUMBER: (2,), _FLOATS: (4,), _TEXT: (8, 9, 12)},
 }
-# (message, field) -> the message inside, or the rule to check.
-_RULES = {
-    ("model", 1): "ir_version",
-    ("model", 7): "graph",
-    ("model", 8): "operator set",
-    ("operator set", 1): "domain",
-    ("operator set", 2): "opset",
-    ("graph", 1): "node",
-    ("graph", 5): "tensor",
-    ("node", 4): "operator",
-    ("node", 5): "attribute",
-    ("node", 7): "domain",
-    ("attribute", 5): "tensor",
+# message -> field -> the message inside, or the rule to check.
+_RULES: dict[str, dict[int, str]] = {
+    "model": {1: "ir_version", 7: "graph", 8: "operator set"},
+    "operator set": {1: "domain", 2: "opset"},
+    "graph": {1: "node", 5: "tensor"},
+    "node": {4: "operator", 5: "attribute", 7: "domain"},
+    "attribute": {5: "tensor"},
+    "tensor": {},
 }
 # Fields that a normal exporter may write: their errors say more than a number.
 _REJECTED_FIELDS = {
@@ -81,7 +76,7 @@ def _check_message(data: memoryview, message: str, operators: frozenset[str], na
             raise _unsafe(name, _REJECTED_FIELDS[message, number])
         if not any(number in numbers and wire_type in types for types, numbers in _FIELDS[message].items()):
             raise _unsafe(name, f"has an unexpected field ({message} {number})")
-        rule = _RULES.get((message, number), "")
+        rule = _RULES[message].get(number, "")
         seen.add(rule)
         if isinstance(value, int):
             if (rule == "opset" and value > MAX_OPSET) or (rule == "ir_version" and value > MAX_IR_VERSION):

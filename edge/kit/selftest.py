@@ -1,7 +1,6 @@
 """The self-test: a kit computes on the device the results that it carries, on synthetic crops.
 
-The crops are computed with integers only, so no version of any package changes a pixel. They show no person, and a kit
-carries no picture for them. Results may differ between machines in the last bits, not more.
+The crops are computed with integers only, so no version of any package changes a pixel. They show no person.
 """
 
 from __future__ import annotations
@@ -59,15 +58,12 @@ def check(recognizer: Recognizer) -> None:
     expected = recognizer.kit.manifest.selftest
     try:
         found = compute_results(recognizer.outputs, recognizer.kit.manifest.size)
-        difference = max(_max_difference(np.array(found[name], float), np.array(expected[name], float)) for name in found)
+        pairs = [(np.array(found[name], float), np.array(expected[name], float)) for name in found]
+        difference = max(float(np.abs(one - other).max()) if one.shape == other.shape else math.inf for one, other in pairs)
     except Exception as error:  # any failure of the graph or the manifest is a failed self-test
         raise SelfTestError(f"The kit fails its self-test ({type(error).__name__}).", _DO_NOT_USE) from error
     if not difference <= TOLERANCE:
         raise SelfTestError(f"The kit fails its self-test: its results differ by {difference:.1e}.", _DO_NOT_USE)
-
-
-def _max_difference(one: NDArray[Any], other: NDArray[Any]) -> float:
-    return float(np.abs(one - other).max()) if one.shape == other.shape else math.inf
 
 
 def check_with_detector(recognizer: R) -> R:

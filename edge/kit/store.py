@@ -27,17 +27,25 @@ MAX_ROLLED_BACK = 16  # reasons to remember; the version number alone keeps thes
 MAX_STARTS = 3
 
 R = TypeVar("R", bound=Recognizer)
+Outcome = Literal["installed", "rejected", "rolled back"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class KitChange:
     """A change of the active kit, or a rejected kit. The terminal applies and reports it between two frames."""
 
-    outcome: Literal["installed", "rejected", "rolled back"]
+    outcome: Outcome
     reason: str
     """Which kit, and why."""
     recognizer: Recognizer | None = None
     """The recognizer to use from now on, or None for no change."""
+
+    @classmethod
+    def of(cls, outcome: Outcome, digest: str, reason: str | Exception, recognizer: Recognizer | None = None) -> KitChange:
+        """Return a change of the kit with this SHA-256."""
+        if isinstance(reason, Exception):
+            reason = reason.message if isinstance(reason, EdgeError) else f"the kit cannot be used ({type(reason).__name__})"
+        return cls(outcome=outcome, reason=f"{kit_id(digest) or 'no kit'}: {reason}", recognizer=recognizer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,14 +144,13 @@ class Store(Generic[R]):
         with self._locked():
             record = self.record()
             recognizer = self.check(data, record)
-            kit = recognizer.kit
-            if kit.sha256 != record.current:
-                self._write(f"{kit.sha256}.kit", data)
+            kit, digest = recognizer.kit, recognizer.kit.sha256
+            if digest != record.current:
+                self._write(f"{digest}.kit", data)
                 if not (record.starts and record.previous):  # a kit on probation is no kit to roll back to
                     record = replace(record, previous=record.current)
                 version, starts = max(record.version, kit.manifest.kit_version), 1 if record.current else 0
-                new = replace(record, current=kit.sha256, version=version, series=kit.manifest.series, starts=starts)
-                self._save(new)
+                self._save(replace(record, current=digest, version=version, series=kit.manifest.series, starts=starts))
             return recognizer
 
     def start(self) -> tuple[R, list[KitChange]]:
@@ -157,7 +164,7 @@ class Store(Generic[R]):
         if record.starts >= MAX_STARTS and record.previous:
             reason = f"it did not process its first frames in {record.starts} starts"
             self.roll_back(record.current, reason)
-            changes.append(KitChange(outcome="rolled back", reason=with_id(record.current, reason)))
+            changes.append(KitChange.of("rolled back", record.current, reason))
         elif record.starts:
             with suppress(KitError), self._locked():  # a full disk must not prevent the start
                 self._save(replace(self.record(), starts=record.starts + 1))
@@ -168,13 +175,13 @@ class Store(Generic[R]):
             digest = hashlib.sha256(data).hexdigest()
             recognizer = self.activate(data)
             if recognizer.kit.sha256 != record.current:
-                changes.append(KitChange(outcome="installed", reason=summary(recognizer.kit)))
+                changes.append(KitChange.of("installed", digest, summary(recognizer.kit)))
             return recognizer, changes
         except Exception as error:  # no error of the dropped kit may prevent a start with the active one
             if not record.current:
                 raise
             if digest not in record.rolled_back:
-                changes.append(KitChange(outcome="rejected", reason=with_id(digest, rejection_reason(error))))
+                changes.append(KitChange.of("rejected", digest, error))
         try:
             return self.load_stored(record.current), changes
         except EdgeError as error:
@@ -182,7 +189,7 @@ class Store(Generic[R]):
                 raise
             recognizer = self.load_stored(record.previous)
             self.roll_back(record.current, error.message)
-            return recognizer, [*changes, KitChange(outcome="rolled back", reason=with_id(record.current, error.message))]
+            return recognizer, [*changes, KitChange.of("rolled back", record.current, error)]
 
     def confirm(self, digest: str) -> None:
         """End the probation of the active kit: its first frames passed."""
@@ -192,10 +199,7 @@ class Store(Generic[R]):
                 self._save(replace(record, starts=0))
 
     def roll_back(self, digest: str | None, reason: str) -> Record:
-        """Make the previous kit active again. The active kit cannot come back.
-
-        Does nothing if `digest` is given and is not the active kit any more.
-        """
+        """Make the previous kit active again, if `digest` is None or the active kit. That kit cannot come back."""
         with self._locked():
             record = self.record()
             if digest not in (None, record.current):
@@ -277,17 +281,7 @@ def kit_facts(kit: Kit) -> dict[str, Any]:
 
 
 def summary(kit: Kit) -> str:
-    manifest = kit.manifest
-    return with_id(kit.sha256, f"version {manifest.kit_version}, {len(manifest.labels)} people, signature {kit.signature}")
-
-
-def rejection_reason(error: Exception) -> str:
-    return error.message if isinstance(error, EdgeError) else f"the kit cannot be used ({type(error).__name__})"
-
-
-def with_id(digest: str, text: str) -> str:
-    """Put the id of a kit in front of a text about it."""
-    return f"{kit_id(digest) or 'no kit'}: {text}"
+    return f"version {kit.manifest.kit_version}, {len(kit.manifest.labels)} people, signature {kit.signature}"
 
 
 @contextmanager

@@ -13,14 +13,14 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge.errors import EdgeError, KitError
 from edge.kit.format import Kit, read_kit_bytes
-from edge.kit.store import RECORD, KitChange, Store, rejection_reason, summary, with_id
+from edge.kit.store import RECORD, KitChange, Outcome, Store, summary
 from edge.vision.recognize import INVALID_OUTPUT, Recognition, Recognizer
 
 PROBATION_FRAMES = 50
@@ -118,7 +118,7 @@ class KitWatch:
             except EdgeError:  # e.g. a full disk: use the previous kit at least until this process ends
                 log.exception("the rollback cannot be stored")
             if previous is not None:
-                self._switch_to(previous, "rolled back", with_id(digest, recognizer.failure))
+                self._switch_to(previous, "rolled back", digest, recognizer.failure)
 
     def _check_files(self) -> None:
         """Handle a changed record or dropped kit. Wait until the files did not change between two checks."""
@@ -137,7 +137,7 @@ class KitWatch:
         record, running = self._store.record(), self.recognizer.kit.sha256
         if record.current not in ("", running):
             reason = record.rolled_back.get(running, "another kit was activated")
-            self._switch_to(self._store.load_stored(record.current), "rolled back", with_id(running, reason))
+            self._switch_to(self._store.load_stored(record.current), "rolled back", running, reason)
             self._fallback = None
 
     def _try_dropped(self, stamps: _Stamps) -> None:
@@ -156,14 +156,15 @@ class KitWatch:
         try:
             recognizer = self._store.activate(data)
         except Exception as error:  # no error of a new kit may stop the active one
-            self._report(KitChange(outcome="rejected", reason=with_id(digest, rejection_reason(error))))
+            self._report(KitChange.of("rejected", digest, error))
             return
         self._fallback = self._fallback or self.recognizer
-        self._switch_to(recognizer, "installed", summary(recognizer.kit))
+        self._switch_to(recognizer, "installed", digest, summary(recognizer.kit))
 
-    def _switch_to(self, recognizer: ProbationRecognizer, outcome: Literal["installed", "rolled back"], reason: str) -> None:
+    def _switch_to(self, recognizer: ProbationRecognizer, outcome: Outcome, digest: str, reason: str) -> None:
+        """Use another recognizer. `digest` is the kit that the reason is about."""
         recognizer.on_probation_end = self._wake.set
-        self._report(KitChange(outcome=outcome, reason=reason, recognizer=recognizer))
+        self._report(KitChange.of(outcome, digest, reason, recognizer))
         self.recognizer = recognizer  # last: who reads it here can rely on the change being reported
 
     def _report(self, change: KitChange) -> None:
