@@ -111,9 +111,8 @@ class Door:
             if not previous < sighting.captured <= now < math.inf:
                 continue
             self._captured = max(self._captured, sighting.captured)
-            # An ended visit cannot come back: numbers increase.
             is_new = number > self._newest_visit and len(self._visits) < self._rules.max_visits
-            if is_new or number in self._visits:
+            if is_new or number in self._visits:  # an ended visit cannot come back: numbers increase
                 self._newest_visit = max(self._newest_visit, number)
                 decisions.append(self._add(number, sighting, now, when))
         return StepResult(

@@ -18,8 +18,7 @@ from edge.vision.recognize import Recognizer
 
 CROPS = 4
 DIGITS = 6
-TOLERANCE = 1e-3
-"""Machines differ by about 1e-6. A faulty matrix product or other weights differ by far more."""
+TOLERANCE = 1e-3  # machines differ by about 1e-6, a faulty matrix product or other weights by far more
 FRAME_SHAPE = (480, 640, 3)
 
 _DO_NOT_USE = "Do not use it. Build it again, or install another version of onnxruntime."
@@ -69,7 +68,7 @@ def check(recognizer: Recognizer) -> None:
 def check_with_detector(recognizer: R) -> R:
     """Run the self-test and the detector on an empty frame. Return the recognizer if both passed."""
     check(recognizer)
-    finder = recognizer.detector
+    finder = recognizer.detector  # a missing detector is its own error
     try:
         finder.detect(np.zeros(FRAME_SHAPE, np.uint8))
     except Exception as error:

@@ -65,16 +65,6 @@ class Record:
     rolled_back: Mapping[str, str] = field(default_factory=dict)
     """Reasons of rollbacks, by SHA-256."""
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Record:
-        with suppress(ValueError, TypeError, AttributeError, RecursionError):
-            record = cls(**json.loads(data))
-            texts = [record.current, record.previous, record.series or "", *record.rolled_back, *record.rolled_back.values()]
-            if all(type(text) is str for text in texts) and type(record.version) is type(record.starts) is int:
-                return record
-        hint = "If you trust the kit, delete that file. Older kits can then be installed again."
-        raise KitError(f"{RECORD} in the kit store is damaged.", hint)
-
 
 class Store(Generic[R]):
     """The kits of one terminal. Several threads and processes may use it at the same time."""
@@ -98,9 +88,16 @@ class Store(Generic[R]):
     def record(self) -> Record:
         with _os_errors(self.folder):
             try:
-                return Record.from_bytes((self.folder / RECORD).read_bytes())
+                data = (self.folder / RECORD).read_bytes()
             except FileNotFoundError:
                 return Record()
+        with suppress(ValueError, TypeError, AttributeError, RecursionError):
+            record = Record(**json.loads(data))
+            texts = [record.current, record.previous, record.series or "", *record.rolled_back, *record.rolled_back.values()]
+            if all(type(text) is str for text in texts) and type(record.version) is type(record.starts) is int:
+                return record
+        hint = "If you trust the kit, delete that file. Older kits can then be installed again."
+        raise KitError(f"{RECORD} in the kit store is damaged.", hint)
 
     def check(self, data: bytes, record: Record | None = None) -> R:
         """Return the recognizer of a kit that may be active here. Raise the error that says why it may not."""
@@ -247,10 +244,8 @@ class Store(Generic[R]):
         return read_kit_bytes(self.folder / f"{digest}.kit")
 
     def _stored_facts(self, digest: str) -> dict[str, Any] | None:
-        if not digest:
-            return None
         try:
-            return kit_facts(parse(self._read(digest), self._public_key))
+            return kit_facts(parse(self._read(digest), self._public_key)) if digest else None
         except KitError as error:
             return {"sha256": digest, "rejected": error.message}
 

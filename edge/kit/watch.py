@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +23,7 @@ from edge.kit.format import Kit, read_kit_bytes
 from edge.kit.store import RECORD, KitChange, Outcome, Store, summary
 from edge.vision.recognize import INVALID_OUTPUT, Recognition, Recognizer
 
-PROBATION_FRAMES = 50
-"""A new kit passes its probation after this many frames without a failure."""
+PROBATION_FRAMES = 50  # a new kit passes its probation after this many frames without a failure
 
 log = logging.getLogger(__name__)
 
@@ -176,8 +175,7 @@ class KitWatch:
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return None

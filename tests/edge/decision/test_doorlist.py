@@ -199,6 +199,7 @@ def test_accents_match_in_any_unicode_form() -> None:
         ),
         ("[[allow]]\npeople = []\nvalid_untill = 2026-01-01", "Did you mean 'valid_until'"),
         ("[[alow]]\npeople = []", "Did you mean 'allow'"),
+        ('[door]\ntimezon = "UTC"\n[[allow]]\npeople = []', r"\[door\]: 'timezon' is not a known key.*'timezone'"),
         ("size = 1\n[[allow]]\npeople = []", "'size' is not a known key. Known keys: door, allow"),
         ('[[allow]]\npeople = []\nweekdays = ["monday"]', "'monday' is not a weekday"),
         ('[[allow]]\npeople = []\nweekdays = "mon-tue-wed"', "is not a weekday"),
