@@ -308,11 +308,9 @@ def _plain_errors(path: Path) -> Iterator[None]:
     """Raise errors of SQLite and of the system as AuditError."""
     try:
         yield
-    except UnicodeDecodeError as error:  # from a damaged file
-        raise AuditDamagedError(f"{path} is damaged.", "Restore a copy, or move the file.") from error
-    except sqlite3.Error as error:
+    except (UnicodeDecodeError, sqlite3.Error) as error:
         name = getattr(error, "sqlite_errorname", None) or str(error)
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        if isinstance(error, UnicodeDecodeError) or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             raise AuditDamagedError(f"{path} is damaged or not an audit log.", "Restore a copy, or move the file.") from error
         for start, problem, hint in (
             ("SQLITE_FULL", "cannot be written: the disk is full", "Free some space."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,31 @@ def test_plain_graph_passes() -> None:
     newest.metadata_props.add(key="author", value="anna")
     newest.graph.doc_string = "about"
     check(newest)
+
+
+ALLOWED: dict[str, tuple[Any, str]] = {
+    "model": (onnx.ModelProto, "ir_version producer_name producer_version domain model_version doc_string graph opset_import "
+              "metadata_props"),
+    "operator set": (onnx.OperatorSetIdProto, "domain version"),
+    "graph": (onnx.GraphProto, "node name initializer doc_string input output value_info"),
+    "node": (onnx.NodeProto, "input output name op_type attribute doc_string domain"),
+    "attribute": (onnx.AttributeProto, "name f i s t floats ints strings doc_string type"),
+    "tensor": (onnx.TensorProto, "dims data_type float_data int32_data int64_data name raw_data doc_string"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", ALLOWED)
+def test_allowed_fields_are_those_of_the_format(message: str) -> None:
+    proto, names = ALLOWED[message]
+    expected = {}
+    for name in names.split():
+        field = proto.DESCRIPTOR.fields_by_name[name]
+        is_text = field.type in (field.TYPE_STRING, field.TYPE_BYTES, field.TYPE_MESSAGE)
+        single = 2 if is_text else 5 if field.type == field.TYPE_FLOAT else 0
+        is_list = isinstance(getattr(proto(), name), Sequence) and not isinstance(getattr(proto(), name), str | bytes)
+        expected[field.number] = {single, 2} if is_list or is_text else {single}
+    listed = onnx_guard._FIELDS[message]
+    assert {number: set(types) for types, numbers in listed.items() for number in numbers} == expected
 
 
 def test_yunet_passes() -> None:
