@@ -51,10 +51,7 @@ def build_kit(
     series: str = "",
     report: Callable[[str], None] = lambda _: None,
 ) -> BuiltKit:
-    """Choose the iterations, build the graph, measure the precision's loss, set thresholds, pack, sign, verify.
-
-    `data` are held-out faces. `report` receives the name of each step.
-    """
+    """Choose iterations, build the graph, measure loss and thresholds, pack, sign, verify. `data`: held-out faces."""
     factors = graph.factors_of(model)
     hard = measure.hardened(model)
     unseen = None if data is None else measure.held_out(model, data)
@@ -83,20 +80,15 @@ def build_kit(
     report("thresholds")
     thresholds, passed = measure.thresholds(graphs[precision], faces, model.calibration)
     judged_on = "hardened training faces" if unseen is None else "held-out faces"
+    measured = {"faces": len(faces.crops), "converged_accuracy": choice.converged_accuracy, "chosen": asdict(choice.row)}
+    measured |= {"judged_on": judged_on, "accuracy": accuracies, **passed}
     kit = bundle(
         model,
         graphs[precision],
         coding=choice.coding,
         precision=precision,
         thresholds=thresholds,
-        calibration={
-            "faces": len(faces.crops),
-            "converged_accuracy": choice.converged_accuracy,
-            "chosen": asdict(choice.row),
-            "judged_on": judged_on,
-            "accuracy": accuracies,
-            **passed,
-        },
+        calibration=measured,
         detector=detector,
         private_key=private_key,
         kit_version=kit_version,

@@ -126,7 +126,7 @@ def write_detector(
 
 @app.command()
 def keygen(
-    output: Annotated[Path, typer.Option("-o", "--output", help="The private key to write, beside FILE.pub.")] = Path(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Private key to write, beside FILE.pub.")] = Path(
         "kit-key.pem"
     ),
 ) -> None:

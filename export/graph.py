@@ -4,8 +4,8 @@
 
 The arithmetic is that of edge.vision.preprocess.features and trainer.method.coding. The comment above some nodes is the NumPy
 line that they compute. Faces are rows here, so a product reads U in its stored order. Folded before: D = U diag(s) V', V into
-the classifier (B = WV), the kernels of blur and Sobel, and the penalty schedule. `l21` reads U once, `l1` with K iterations
-2K - 1 times. A network replaces the feature nodes. A baseline's model replaces the coder (export.baseline_graph).
+the classifier (B = WV), the kernels of blur and Sobel, and the penalty schedule. A network replaces the feature nodes, a
+baseline's model the coder (export.baseline_graph).
 """
 
 from __future__ import annotations
@@ -36,16 +36,13 @@ CONTRAST = 8.0  # grey levels between the darkest and the brightest pixel; every
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Factors:
-    """The part of D and W that the device needs, in the precision in which it is stored, and the coding.
-
-    Singular values rise, so sums over them go from small to large, which loses the fewest digits.
-    """
+    """The part of D and W that the device needs, in the precision in which it is stored, and the coding."""
 
     coding: Coding
     U: Array
     """(d, r) float32."""
     s: Array
-    """(r,) float32."""
+    """(r,) float32. They rise: sums from small to large lose the fewest digits."""
     B: Array
     """(C, r) float32, W V."""
     rows: Array | None = None
@@ -120,7 +117,7 @@ class Factors:
 
         # scores = fuse([w @ B.T, ...])
         if self.parts:
-            _fused(g, [g("Gemm", [w, "B"], "whole_scores", transB=1), *_scores_of_parts(g, x, self, precision)])
+            _fused(g, x, g("Gemm", [w, "B"], "whole_scores", transB=1), self, precision)
         else:
             g("Gemm", [w, "B"], "scores", transB=1)
         return len(self.B)
@@ -191,9 +188,9 @@ def _coded(g: Graph, x: str, factors: Factors, coding: Coding, precision: Precis
     return c, outside, w
 
 
-def _scores_of_parts(g: Graph, x: str, factors: Factors, precision: Precision) -> list[str]:
-    """Return the scores (N,C) of each part."""
-    scores = []
+def _fused(g: Graph, x: str, whole: str, factors: Factors, precision: Precision) -> None:
+    """Write scores (N,C): trainer.features.parts.fuse of the scores of the whole face and of each part."""
+    scores = [whole]
     for number, part in enumerate(factors.parts, start=1):
         assert part.rows is not None
         g.prefix = f"part_{number}/"
@@ -203,16 +200,11 @@ def _scores_of_parts(g: Graph, x: str, factors: Factors, precision: Precision) -
         _, _, w = _coded(g, unit, part, factors.coding, precision)
         scores.append(g("Gemm", [w, "B"], "scores", transB=1))
     g.prefix = ""
-    return scores
-
-
-def _fused(g: Graph, scores: list[str]) -> None:
-    """Write scores (N,C): trainer.features.parts.fuse."""
     weighted = []
-    for number, part in enumerate(scores):
-        # unit = part / maximum(norm(part), FAINT);  unit * unit.max()
-        norm = g("ReduceL2", [part], f"norm_{number}", axes=[1], keepdims=1)
-        unit = g("Div", [part, g("Max", [norm, g.scalar("faint", FAINT)], f"divisor_{number}")], f"unit_{number}")
+    for number, own in enumerate(scores):
+        # unit = own / maximum(norm(own), FAINT);  unit * unit.max()
+        norm = g("ReduceL2", [own], f"norm_{number}", axes=[1], keepdims=1)
+        unit = g("Div", [own, g("Max", [norm, g.scalar("faint", FAINT)], f"divisor_{number}")], f"unit_{number}")
         best = g("ReduceMax", [unit], f"best_{number}", axes=[1], keepdims=1)
         weighted.append(g("Mul", [unit, best], f"weighted_{number}"))
     g("Mean", weighted, "scores")

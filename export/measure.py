@@ -1,8 +1,7 @@
 """Measurements before a kit is built: how many iterations, the cost of a precision, the thresholds.
 
-Calibration faces are the training crops of the model, made harder (moved, relit, half of them partly covered), and held-out
-faces if there are any. If all faces are recognised, nothing can be measured; if most are not, the result means little. So
-crops are made harder until the model fails on a few. Nothing depends on a clock: the same model gives the same kit.
+Calibration faces are the training crops of the model, made harder (moved, relit, half of them partly covered) until the model
+fails on a few, and held-out faces if there are any. Nothing depends on a clock: the same model gives the same kit.
 """
 
 from __future__ import annotations
@@ -81,10 +80,7 @@ class Choice:
 
 
 def hardened(model: Model, seed: int = 0, limit: int = FACES) -> Faces:
-    """Return training crops made harder, at most `limit`, evenly chosen. Few crops are used several times.
-
-    A growing share of them is made harder once, then twice, until the model's accuracy is closest to 97 %.
-    """
+    """Return at most `limit` training crops, a share of them made harder once or twice: the accuracy is closest to 97 %."""
     rng = np.random.default_rng(seed)
     times = min(4, -(-limit // len(model.crops)))
     chosen = np.linspace(0, times * len(model.crops) - 1, min(limit, times * len(model.crops))).astype(int) % len(model.crops)
@@ -172,9 +168,8 @@ def accuracy(graph: bytes, faces: Faces) -> float:
 def thresholds(
     graph: bytes, faces: Faces, calibration: StrangerCalibration | None = None
 ) -> tuple[Thresholds, dict[str, float]]:
-    """Return the thresholds and the shares that pass them. None of `non_faces` passes.
+    """Return the thresholds and the shares that pass them. None of `non_faces` passes. Provisional without `calibration`.
 
-    With `calibration` the confidence was measured on strangers; without it the thresholds are provisional.
     residual: slightly above that of nearly all calibration faces. A measured confidence may allow a lower limit for fewer of
     them: among few people noise has a clear winner, and a wide limit would let noise raise the confidence too far.
     confidence: above that of every noise image that the residual lets through; if provisional, by one standard deviation, and

@@ -1,7 +1,6 @@
 """Writes an ONNX graph: nodes and constants by name.
 
-Weights may be stored in fewer bits. Nodes that read only constants widen them. The runtime evaluates these nodes once, when it
-loads the graph: fewer bits make the file smaller, but the arithmetic stays float32.
+Weights may be stored in fewer bits. The runtime widens them once, when it loads the graph: the arithmetic stays float32.
 """
 
 from __future__ import annotations

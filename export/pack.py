@@ -41,10 +41,7 @@ def bundle(
     kit_version: int = 1,
     series: str = "",
 ) -> bytes:
-    """Return the bytes of a kit, signed if there is a `private_key` (PEM). The same arguments give the same bytes.
-
-    On a device a kit replaces only kits of the same `series` with a lower `kit_version`.
-    """
+    """Return the bytes of a kit, signed if there is a `private_key` (PEM). The same arguments give the same bytes."""
     if not 1 <= kit_version <= MAX_VERSION or not series.isprintable():
         raise UsageError("The kit version must be a whole number of at least 1, and the series must be printable text.")
     parts = {kits.RECOGNIZER: graph, kits.LICENSE: _license(model).encode()}
@@ -82,13 +79,8 @@ def _license(model: Model) -> str:
 
 def fingerprint(model: Model) -> str:
     """Return the SHA-256 of all data and settings that the model computes with."""
-    header = {
-        "spec": model.spec.settings(),
-        "alignment": model.alignment,
-        "coding": asdict(model.coding),
-        "labels": model.labels,
-    }
-    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    header = {"spec": model.spec.settings(), "alignment": model.alignment, "labels": model.labels}
+    digest = hashlib.sha256(json.dumps(header | {"coding": asdict(model.coding)}, sort_keys=True).encode())
     for array in (model.D, model.W, model.W_parts):
         digest.update(str((array.dtype.str, array.shape)).encode() + array.tobytes())
     return digest.hexdigest()

@@ -1,8 +1,7 @@
 """The parity check: compares the graph in onnxruntime with the trainer's NumPy code, face by face.
 
-The NumPy side uses only the kit's weights and manifest, the features of edge.vision.preprocess and the trainer's coder. (A
-network has no NumPy side: its part of the graph runs alone.) If the model is given, the kit is also compared with the model
-itself, with its unfolded dictionary and the published file of the network.
+The NumPy side uses the kit's weights and manifest, the features of edge.vision.preprocess and the trainer's coder. (A network
+has no NumPy side: its part of the graph runs alone.) If the model is given, the kit is also compared with the model itself.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from trainer.types import Array
 SCORE_DIFFERENCE = 1e-4
 OUTPUT_DIFFERENCE = 1e-3  # of confidence and the like, which divide by small numbers
 ROUNDING = 1e-6
+UNFOLDED = "training, unfolded"
 Outputs = dict[str, Array]
 
 
@@ -57,12 +57,8 @@ class Parity:
 
 
 def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = None) -> list[Parity]:
-    """Compare on random crops, on real `faces`, and on the training crops of the `model` that the kit was built from.
-
-    Raises ParityError if a comparison fails, and SelfTestError if the kit fails its own self-test.
-    """
-    recognizer = Recognizer(kit)
-    reference = Reference(kit)
+    """Compare on random crops, on `faces` and on the training crops of its `model`. Raise ParityError or SelfTestError."""
+    recognizer, reference = Recognizer(kit), Reference(kit)
     found = [_compare(recognizer, reference.outputs, non_faces(kit.manifest.size, number=8, seed=1), "random")]
     if faces is not None:
         if faces.images.shape[1:] != kit.manifest.size:
@@ -76,9 +72,7 @@ def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = Non
         found.append(_compare(recognizer, reference.outputs, model.crops, "training", names))
         if kit.manifest.precision == "fp32":
             unfolded = replace(model, coding=reference.coding)
-            found.append(
-                _compare(recognizer, lambda X: {"scores": unfolded.scores(X)}, model.crops, "training, unfolded", names)
-            )
+            found.append(_compare(recognizer, lambda X: {"scores": unfolded.scores(X)}, model.crops, UNFOLDED, names))
     for parity in found:
         if not parity.holds:
             raise ParityError(

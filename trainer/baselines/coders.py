@@ -24,14 +24,13 @@ from trainer.types import Array
 BaselineCoding = SRCCoding | SparseCoding
 AnyCoding = Coding | BaselineCoding
 """Settings of the coder of a model: `Coding` for LCLRRDL and LRR, the others for the baselines."""
-CODINGS: dict[str, type[BaselineCoding]] = {"src": SRCCoding, "lrrs": SparseCoding}
 
 
 def restored_coding(settings: Mapping[str, Any]) -> AnyCoding:
     """Return the coding that was written to a file with `asdict`."""
     if settings["kind"] == "llc":
         raise ModelError("LLC has no device form.", "Train another method with `trainer fit`.")
-    return CODINGS.get(settings["kind"], Coding)(**settings)
+    return {"src": SRCCoding, "lrrs": SparseCoding}.get(settings["kind"], Coding)(**settings)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,9 +44,8 @@ class BaselineCoder:
     @classmethod
     def of(cls, D: Array, W: Array, coding: BaselineCoding) -> BaselineCoder:
         K, M = src.ridge_constants(D, coding.ridge)
-        return cls(
-            coding=coding, constants={"Dt": np.ascontiguousarray(D.T, np.float32), "W": W.astype(np.float32), "K": K, "M": M}
-        )
+        Dt = np.ascontiguousarray(D.T, np.float32)
+        return cls(coding=coding, constants={"Dt": Dt, "W": W.astype(np.float32), "K": K, "M": M})
 
     def code(self, X: Array, callback: Callback | None = None) -> Array:
         """Return Z (m,n) of X (d,n). `callback` receives the number of iterations done, and Z."""

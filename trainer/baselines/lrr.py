@@ -10,6 +10,7 @@ With R, this is also the training of LCLRR and LRRS.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
@@ -53,12 +54,15 @@ def represent(
         L = Z if R is None else soft_threshold(Z + y3, R / mu)
         rest = X - D @ Z
         E = ERRORS[error](rest + y1, lam / mu)
-        gaps = rest - E, Z - J, Z - L
-        y1, y2, y3 = ((y + gap) / rho for y, gap in zip((y1, y2, y3), gaps, strict=True))
-        mu *= rho
-        history.append([float(np.abs(gap).max()) for gap in gaps])
-        converged = max(history[-1]) < tol
+        y1, y2, y3 = next_multipliers((y1, y2, y3), (rest - E, Z - J, Z - L), rho, history)
+        mu, converged = rho * mu, max(history[-1]) < tol
     return SolverResult(Z, D, E, np.array(history), rank, converged)
+
+
+def next_multipliers(ys: Sequence[Array], gaps: Sequence[Array], rho: float, history: list[list[float]]) -> list[Array]:
+    """Return the multipliers over the next penalty, (Y + mu gap)/(rho mu). Append the gaps' largest entries to history."""
+    history.append([float(np.abs(gap).max()) for gap in gaps])
+    return [(y + gap) / rho for y, gap in zip(ys, gaps, strict=True)]
 
 
 @dataclass(eq=False, repr=False)

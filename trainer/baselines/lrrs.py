@@ -18,7 +18,7 @@ from edge.errors import ParameterError
 from trainer.baselines.lrr import ERRORS, FixedDictionary
 from trainer.baselines.src import ridge_constants
 from trainer.method.coding import Callback, in_chunks
-from trainer.method.prox import column_norms, shrink_factors, soft_threshold
+from trainer.method.prox import column_shrink, soft_threshold
 from trainer.types import Array
 
 
@@ -43,11 +43,9 @@ class SparseCoding:
     """Over-relaxation. 1: none."""
 
     def __post_init__(self) -> None:
-        positive = self.lam, self.start, self.kappa
-        if not (min(positive) > 0 and self.beta >= 0 and self.iterations >= 1 and self.rho >= 1 and 1 <= self.relaxation < 2):
-            raise ParameterError(
-                "coding needs lam, start, kappa > 0, beta >= 0, iterations >= 1, rho >= 1 and 1 <= relaxation < 2"
-            )
+        valid = min(self.lam, self.start, self.kappa) > 0 and self.beta >= 0 and self.iterations >= 1
+        if not (valid and self.rho >= 1 and 1 <= self.relaxation < 2):
+            raise ParameterError("coding needs lam, start, kappa > 0, beta >= 0, iterations, rho >= 1 and 1 <= relaxation < 2")
 
     @property
     def ridge(self) -> float:
@@ -95,8 +93,7 @@ def code_sparsely(
         e = ERRORS[error](f, coding.lam / mu)
         y1 = ratio * (f - e)
         g = a * z + (1 - a) * j + y2
-        s = soft_threshold(g, coding.beta * t * R)
-        j = s * shrink_factors(column_norms(s), t)
+        j = column_shrink(soft_threshold(g, coding.beta * t * R), t)
         y2 = ratio * (g - j)
         if callback:
             callback(k + 1, z)

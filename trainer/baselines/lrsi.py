@@ -28,7 +28,7 @@ def lrsi(X: Array, labels: Array, *, lam: float, eta: float, rounds: int = 1, to
     for ridge in [0.0] + [eta] * rounds:
         for i in range(len(sizes)):
             own = labels == i
-            A_i = rpca(X[:, own], lam, ridge=ridge * (sizes.sum() - sizes[i]), tol=tol).A
+            A_i, _ = rpca(X[:, own], lam, ridge=ridge * (sizes.sum() - sizes[i]), tol=tol)
             A[:, own], sizes[i] = A_i, np.square(A_i).sum()
     return A
 

@@ -16,6 +16,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from trainer.baselines.lrr import next_multipliers
 from trainer.baselines.lrrs import LRRS
 from trainer.method.prox import soft_threshold, svt
 from trainer.method.solver import SolverResult
@@ -53,11 +54,8 @@ def block_diagonal(
         E = soft_threshold(X - D @ Z + y1, lam / mu)
         D = cho_solve(cho_factor(Z @ Z.T + gamma / mu * eye), Z @ (X - E + y1).T, check_finite=False).T
         Q = np.where(same, Z, 0)
-        gaps = X - D @ Z - E, Z - J, Z - L
-        y1, y2, y3 = ((y + gap) / rho for y, gap in zip((y1, y2, y3), gaps, strict=True))
-        mu *= rho
-        history.append([float(np.abs(gap).max()) for gap in gaps])
-        converged = max(history[-1]) < tol
+        y1, y2, y3 = next_multipliers((y1, y2, y3), (X - D @ Z - E, Z - J, Z - L), rho, history)
+        mu, converged = rho * mu, max(history[-1]) < tol
     return SolverResult(Z, D, E, np.array(history), rank, converged)
 
 

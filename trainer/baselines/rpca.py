@@ -24,25 +24,16 @@ from trainer.types import Array
 MAX_ITERATIONS = 500
 
 
-@dataclass(frozen=True)
-class RPCAResult:
-    """Result of `rpca`: A and E (d,n), and statistics."""
-
-    A: Array
-    E: Array
-    residuals: Array
-    """(iterations,): |X - A - E|_F/|X|_F."""
-
-
-def rpca(X: Array, lam: float, *, ridge: float = 0.0, rho: float = 1.5, tol: float = 1e-7) -> RPCAResult:
-    """Solve the problem from A = 0. The usual `lam` is 1/sqrt(max(d, n)). LRSI adds a term ridge |A|_F^2."""
+def rpca(X: Array, lam: float, *, ridge: float = 0.0, rho: float = 1.5, tol: float = 1e-7) -> tuple[Array, int]:
+    """Return A and the number of iterations. The usual `lam` is 1/sqrt(max(d, n)). LRSI adds a term ridge |A|_F^2."""
     largest, size = float(np.linalg.norm(X, 2)), float(np.linalg.norm(X))
     mu = 1.25 / largest
     mu_max = 1e7 * mu
     y = X / max(largest, np.abs(X).max() / lam) / mu  # Y/mu
     A = np.zeros_like(X)
-    rank, residuals = 0, [1.0]
-    while residuals[-1] >= tol and len(residuals) <= MAX_ITERATIONS:
+    rank = iterations = 0
+    error = 1.0
+    while error >= tol and iterations < MAX_ITERATIONS:
         # E = S_{lam/mu}(X - A + Y/mu);  A = SVT_eps(eps mu (X - E + Y/mu)), eps = 1/(2 ridge + mu);  Y += mu (X - A - E)
         eps = 1 / (2 * ridge + mu)
         E = soft_threshold(X - A + y, lam / mu)
@@ -51,8 +42,9 @@ def rpca(X: Array, lam: float, *, ridge: float = 0.0, rho: float = 1.5, tol: flo
         next_mu = min(mu_max, rho * mu)
         y = (y + residual) * (mu / next_mu)
         mu = next_mu
-        residuals.append(float(np.linalg.norm(residual) / size))
-    return RPCAResult(A, E, np.array(residuals[1:]))
+        error = float(np.linalg.norm(residual) / size)
+        iterations += 1
+    return A, iterations
 
 
 def unit_atoms(A: Array) -> Array:
@@ -81,7 +73,7 @@ class CleanedSRC(FaceClassifier):
 
 @dataclass(eq=False, repr=False)
 class RPCA(CleanedSRC):
-    """Robust principal component analysis of all training samples, then SRC. Learned beside D_: result_, n_iter_."""
+    """Robust principal component analysis of all training samples, then SRC. Learned beside D_: n_iter_."""
 
     _: KW_ONLY
     lam: float = 1.5
@@ -90,6 +82,5 @@ class RPCA(CleanedSRC):
 
     def _learn(self, samples: Array, labels: Array) -> None:
         # 1e-5 instead of 1e-7 saves a third of the iterations and changes no entry of A by more than 1e-5.
-        self.result_ = rpca(samples, self.lam * (1 / np.sqrt(max(samples.shape))), tol=1e-5)
-        self.n_iter_ = len(self.result_.residuals)
-        self.D_, self.atom_classes_ = unit_atoms(self.result_.A), labels
+        A, self.n_iter_ = rpca(samples, self.lam * (1 / np.sqrt(max(samples.shape))), tol=1e-5)
+        self.D_, self.atom_classes_ = unit_atoms(A), labels

@@ -66,10 +66,7 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         raise NotImplementedError
 
     def _check_parameters(self) -> None:
-        """Raise ParameterError if a parameter is out of range.
-
-        Floats are positive and finite, whole numbers are at least 1 or as `least` in the field's metadata says.
-        """
+        """Raise ParameterError unless floats are positive and finite, and integers at least 1 or `least` of the metadata."""
         for field in fields(self):
             name, kind, value = field.name, str(field.type), getattr(self, field.name)
             least = field.metadata.get("least", 1)
@@ -115,8 +112,7 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 class CodeClassifier(FaceClassifier):
     """A method with a dictionary D and the label argmax Wz: a linear classifier on codes z (eq. 8 to 10).
 
-    Learned: D_ (d, m), atom_classes_ (m,), W_ (C, m), codes_ (m, n): the codes that W was learned on. With codes_, W can be
-    learned again for another eta without another training.
+    Learned: D_ (d, m), atom_classes_ (m,), W_ (C, m), codes_ (m, n): the codes that W was learned on (for another eta).
     """
 
     atoms_per_class: int | None = 5

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from edge.errors import ParameterError
-from trainer.method.prox import column_norms, shrink_factors, svt
+from trainer.method.prox import column_norms, column_shrink, svt
 from trainer.types import Array
 
 Kind = Literal["l1", "l21", "batch"]
@@ -64,13 +64,11 @@ class Coding:
         return cls(kind=kind, iterations=14, relaxation=1.8)
 
     def weighted(self, lam: float, d: int) -> Coding:
-        """Return the coding for faces of d features with the weight lam, for an l1 error `l1_weight` (lam, d).
-
-        A small lam of `l1` needs a longer schedule.
-        """
+        """Return the coding for faces of d features with the weight lam, for an l1 error `l1_weight` (lam, d)."""
         if self.kind == "l21":
             return replace(self, lam=lam)
         scaled = replace(self, lam=l1_weight(lam, d))
+        # A small lam of `l1` needs a longer schedule.
         return scaled if self.kind == "batch" else replace(scaled, mu0=2 * lam, rho=1.15, iterations=24)
 
     def converged(self) -> Coding:
@@ -138,26 +136,17 @@ def _l1(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None 
     rank = 0
     for k in range(coding.iterations):
         mu = coding.mu0 * coding.rho**k
-        if together:
-            J, rank = svt(w + y2, 1 / mu, rank)
-        else:
-            J = w + y2
-            J *= shrink_factors(column_norms(J), 1 / mu)
+        J, rank = svt(w + y2, 1 / mu, rank) if together else (column_shrink(w + y2, 1 / mu), 0)
         w_next = s_ * c
         w_next += J
         w_next -= y2
         w_next *= scale
-        F = X - U @ (s_ * w_next)
-        F *= a
-        F += g
+        F = a * (X - U @ (s_ * w_next)) + g
         UF = a * (UX - s_ * w_next) + Ug
         q = np.clip(F, -coding.lam / mu, coding.lam / mu)
         Uq = Ut @ q
         c = UX - UF + (1 + ratio) * Uq
-        Ug = (1 - a) * UF + (ratio - 1 + a) * Uq
-        F *= 1 - a
-        q *= ratio - 1 + a
-        g = np.add(F, q, out=F)
+        g, Ug = (1 - a) * F + (ratio - 1 + a) * q, (1 - a) * UF + (ratio - 1 + a) * Uq
         y2 += w_next
         y2 -= J
         y2 *= ratio

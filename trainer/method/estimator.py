@@ -93,9 +93,7 @@ class LCLRRDL(CodeClassifier):
             samples, labels = np.hstack([samples, self._copies(X).T]), np.tile(given, 1 + self.copies)
         self.codes_ = self.coder_.code(samples) if self.classifier_codes == "coder" else self.result_.Z
         if np.abs(self.codes_).max() < 1e-5:
-            raise TrainingError(
-                "The coder codes every face as zero, so people cannot be distinguished.", "Use a larger lam of the coding."
-            )
+            raise TrainingError("Every code is zero, so people cannot be distinguished.", "Use a larger lam of the coding.")
         self.part_rows_ = part_rows(self.features, self.parts)
         self.part_coders_ = part_coders(self.coder_.D, self.part_rows_, coding)
         of_parts = [coder.code(unit_part(samples, own)) for coder, own in zip(self.part_coders_, self.part_rows_, strict=True)]

@@ -13,9 +13,7 @@ transcription is in tests/fixtures/oracle.py. This version gives the same result
   runs on X' (min(d,n) rows). Only the stopping test, a largest entry, needs pixel space.
 - Scaled multipliers y = Y/mu: a multiplier update is one addition. T = X - E replaces E.
 - |x - Dz| follows from products of the Z update. While no column exceeds lam/mu, E = 0 and DZ is not computed.
-- Symmetric matrices are computed by half. One BLAS (SciPy's) computes all products in place on Fortran-ordered arrays. The
-  memory is four matrices of X's size and ten of Z's.
-- The singular value threshold uses a Gram matrix (prox.svt).
+- Symmetric matrices are computed by half, in place, by SciPy's BLAS: four matrices of X's size and ten of Z's in memory.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def test_without_incoherence_each_class_is_rpca() -> None:
     X, labels = similar_classes()
     A = lrsi(X, labels, lam=0.4, eta=1e-12, tol=1e-7)
     for c in range(3):
-        assert np.allclose(A[:, labels == c], rpca(X[:, labels == c], 0.4).A, atol=1e-4)
+        assert np.allclose(A[:, labels == c], rpca(X[:, labels == c], 0.4)[0], atol=1e-4)
 
 
 @pytest.mark.parametrize("components", [None, 5])
