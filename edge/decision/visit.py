@@ -46,7 +46,8 @@ class VisitRules:
             require(is_number, f"{item.name} must be a number of 0 or more, not {value!r}")
         limits = "needed must be between 2 and window, and window at most 100"
         require(2 <= self.needed <= self.window <= 100, f"{limits}, not {self.needed} of {self.window}")
-        require(0 < self.max_age_seconds <= 1, f"max_age_seconds must be above 0 and at most 1, not {self.max_age_seconds}")
+        age = self.max_age_seconds
+        require(0 < age <= 1, f"max_age_seconds must be more than 0 and at most 1, not {age}")
         require(self.leave_seconds > 0 and self.max_visits > 0, "leave_seconds and max_visits must be more than 0")
 
 
