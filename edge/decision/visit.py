@@ -47,7 +47,7 @@ class VisitRules:
         limits = "needed must be between 2 and window, and window at most 100"
         require(2 <= self.needed <= self.window <= 100, f"{limits}, not {self.needed} of {self.window}")
         age = self.max_age_seconds
-        require(0 < age <= 1, f"max_age_seconds must be more than 0 and at most 1, not {age}")
+        require(0 < age <= 1, f"max_age_seconds must be more than 0 and at most 1, not {age:g}")
         require(self.leave_seconds > 0 and self.max_visits > 0, "leave_seconds and max_visits must be more than 0")
 
 
