@@ -33,6 +33,8 @@ from trainer.model import Model
 from trainer.training import fit
 from trainer.types import Array
 
+pytestmark = pytest.mark.slow
+
 METHOD_NAMES = tuple(name for name in get_args(DeviceMethod) if name != "lclrrdl")
 
 
@@ -86,7 +88,6 @@ def test_baseline_graph_equals_numpy_for_any_number_of_iterations(name: str) -> 
         np.testing.assert_allclose(run(built, images)["scores"], steps[k - 1].T, atol=1e-4, rtol=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["srs", "lrrs"])
 def test_baseline_kit_works_on_the_device(name: str, tmp_path: Path) -> None:
     """From the model file through the exporter to the device."""
@@ -112,7 +113,6 @@ def test_baseline_kit_works_on_the_device(name: str, tmp_path: Path) -> None:
     assert np.abs(scores - Reference(kit).outputs(crops())["scores"]).max() > 1e-3
 
 
-@pytest.mark.slow
 def test_commands_train_build_and_verify_a_baseline(tmp_path: Path) -> None:
     images, people = faces(people=6, photos=5, size=doors.SIZE, seed=3)
     np.savez(tmp_path / "photos.npz", images=images, labels=people)

@@ -16,6 +16,8 @@ from edge.vision.recognize import Recognizer
 from export import cli, measure
 from tests.fixtures import kits as doors
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -49,7 +51,6 @@ def run(folder: Path, command: str) -> int:
     raise AssertionError("a command ends with SystemExit")
 
 
-@pytest.mark.slow
 def test_build_writes_a_private_kit_and_reports(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "build robust.npz -o robust.kit --detector none --data faces.npz") == 0
     captured = capsys.readouterr()

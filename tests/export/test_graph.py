@@ -23,6 +23,8 @@ from trainer.method.coding import Coding
 from trainer.model import Model
 from trainer.types import Array
 
+pytestmark = pytest.mark.slow
+
 CODINGS = ("l1", "l21")
 FEATURES = [("pixels", "l21"), ("gradient", "l1"), ("both", "l1"), ("both", "l21")]
 

@@ -17,6 +17,8 @@ from tests.fixtures import kits as doors
 from trainer.data.gallery import Gallery
 from trainer.thresholds import StrangerCalibration
 
+pytestmark = pytest.mark.slow
+
 CODINGS = ("l1", "l21")
 
 
@@ -86,7 +88,6 @@ def test_held_out_faces_must_match_the_model() -> None:
         measure.held_out(model, replace(held_out(), images=held_out().images[:, :10]))
 
 
-@pytest.mark.slow
 def test_loss_of_precision_is_measured_and_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     model = doors.model("both", "l21")
     with monkeypatch.context() as patched:

@@ -19,6 +19,8 @@ from trainer.model import Model
 from trainer.thresholds import StrangerCalibration, stranger_confidences, stricter_threshold, threshold
 from trainer.training import fit
 
+pytestmark = pytest.mark.slow
+
 confidences = st.lists(st.floats(-0.2, 1.0), min_size=1, max_size=400).map(np.array)
 
 

@@ -17,6 +17,8 @@ from trainer.method.solver import Schedule, Step
 from trainer.model import Model
 from trainer.training import fit
 
+pytestmark = pytest.mark.slow
+
 
 def test_fit_learns_the_people_of_a_gallery() -> None:
     photos, steps = small_gallery(), list[Step]()

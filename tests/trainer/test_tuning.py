@@ -12,6 +12,8 @@ from tests.fixtures.data import faces
 from trainer.method.estimator import LCLRRDL
 from trainer.tuning import Candidate, choose, tune
 
+pytestmark = pytest.mark.slow
+
 L21 = partial(LCLRRDL, coding="l21")
 SPEC_FOR = partial(FeatureSpec.for_crop, 24, 20)
 GRID = {"features": ("pixels",), "lam": (25.0,), "alpha": (0.5,), "gamma": (0.05,), "eta": (1e-3, 1e-2)}
@@ -40,7 +42,6 @@ def test_candidates_are_sorted_and_a_collapsed_one_is_last() -> None:
     assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-@pytest.mark.slow
 def test_same_seed_gives_the_same_candidates_in_one_process_or_two() -> None:
     images, labels = faces(people=3, photos=4)
     one, two = (

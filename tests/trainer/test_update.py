@@ -21,6 +21,8 @@ from trainer.thresholds import FPIR, StrangerCalibration
 from trainer.training import fit
 from trainer.update import enrol, forget, one_step_dictionary
 
+pytestmark = pytest.mark.slow
+
 PEOPLE = ("anna", "ben", "dora", "emil", "fay", "gus", "çelik")
 NAME = "dora".encode("utf-32-le")  # NumPy's encoding of text
 CALIBRATION = StrangerCalibration(confidence=0.7, target=0.01, passed=0, trials=35)

@@ -16,6 +16,8 @@ from tests.fixtures.command import run_main
 from tests.fixtures.enrolment import frames
 from tests.fixtures.portraits import kit, yunet
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

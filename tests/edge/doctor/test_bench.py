@@ -21,6 +21,8 @@ from tests.fixtures import kits as doors
 from tests.fixtures import portraits
 from tests.fixtures.command import run_edge
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -22,6 +22,8 @@ from tests.fakes.scene_camera import SimulatedCamera
 from tests.fixtures.enrolment import GAP, PORTRAIT, WIDTH, copies, frames, recording
 from tests.fixtures.portraits import finder, grey, in_a_room
 
+pytestmark = pytest.mark.slow
+
 
 class Person(SimulatedCamera):
     """A live camera with a simulated person: `act` returns the image for the last request."""

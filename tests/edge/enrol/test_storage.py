@@ -35,6 +35,8 @@ from tests.fixtures.portraits import finder, kit, yunet
 from trainer.data import gallery
 from trainer.downloads import YUNET
 
+pytestmark = pytest.mark.slow
+
 WHEN = datetime(2026, 11, 16, 14, 3, 12)
 
 

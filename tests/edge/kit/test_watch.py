@@ -29,6 +29,8 @@ from tests.fixtures.orl_door import kit_version as kit
 from tests.fixtures.terminals import run_to_end
 from tests.fixtures.waiting import until
 
+pytestmark = pytest.mark.slow
+
 INTERVAL = 0.01
 
 

@@ -16,6 +16,8 @@ from edge.vision.detect import YuNetDetector
 from tests.fixtures.portraits import finder, in_a_room, orl, yunet
 from trainer.downloads import YUNET
 
+pytestmark = pytest.mark.slow
+
 
 def test_each_portrait_has_one_face_with_plausible_landmarks() -> None:
     for photo in orl(8):

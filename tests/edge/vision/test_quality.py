@@ -17,6 +17,8 @@ from edge.vision.preprocess import LANDMARKS, SIZE, align
 from edge.vision.quality import REASONS, Quality, QualityLimits, assess, pose
 from tests.fixtures.portraits import each, finder, grey, orl
 
+pytestmark = pytest.mark.slow
+
 
 def reasons(photos: list[Any]) -> Counter[str | None]:
     """Count the reasons; `no face` where none is found."""

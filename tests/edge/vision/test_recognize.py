@@ -28,6 +28,8 @@ from export.graph import Factors
 from tests.fixtures import kits as doors
 from tests.fixtures import portraits
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -51,7 +53,6 @@ def test_enrolled_people_are_recognised(built: Recognizer) -> None:
         )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("coding", "kind"), [("l1", "both"), ("l1", "gradient"), ("l21", "pixels")])
 def test_noise_gets_no_label(coding: str, kind: str) -> None:
     """With other noise than the thresholds were set with."""
@@ -208,7 +209,6 @@ def test_facts_are_json_without_scores(door: Recognizer) -> None:
     assert not {"scores", "face", "landmarks"} & set(facts)
 
 
-@pytest.mark.slow
 def test_loading_needs_little_memory(tmp_path: Path) -> None:
     """At most 120 MB."""
     (tmp_path / "door.kit").write_bytes(portraits.kit())
@@ -224,7 +224,6 @@ def test_loading_needs_little_memory(tmp_path: Path) -> None:
     assert int(run.stdout) <= 120_000
 
 
-@pytest.mark.slow
 def test_recognition_needs_few_packages_and_writes_no_file(tmp_path: Path) -> None:
     """Only numpy, OpenCV and onnxruntime are available. The home folder, where telemetry would write, stays empty."""
     (tmp_path / "door.kit").write_bytes(doors.kit())

@@ -13,6 +13,8 @@ from trainer.baselines.lrr import represent
 from trainer.baselines.lrrs import SparseCoding, code_sparsely
 from trainer.method.solver import locality_weights
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("form", ["exp", "squared"])
 def test_problem_4_equals_an_independent_solver(form: str) -> None:

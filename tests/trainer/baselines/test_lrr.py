@@ -10,6 +10,8 @@ from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, mini
 from trainer.baselines.lrr import LRR, represent
 from trainer.method.coding import Coder
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("error", ["l1", "l21"])
 @pytest.mark.parametrize("rank", [3, 6])

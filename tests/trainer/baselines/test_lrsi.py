@@ -13,6 +13,8 @@ from trainer.baselines.lrsi import LRSI, lrsi
 from trainer.baselines.rpca import rpca
 from trainer.types import Array
 
+pytestmark = pytest.mark.slow
+
 
 def similar_classes(seed: int = 0) -> tuple[Array, Array]:
     """Return (d, n), unit columns of three classes with a common direction, like faces."""

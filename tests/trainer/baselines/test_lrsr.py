@@ -21,6 +21,8 @@ from trainer.method.solver import SolverResult
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.types import Array
 
+pytestmark = pytest.mark.slow
+
 # --- One face ---
 
 
@@ -139,7 +141,6 @@ def test_grid_search_finds_the_better_parameters() -> None:
     assert search.best_score_ > 0.9
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("method", "printed"), [(LRRS, 75.3), (RBDS, 80.3)])
 def test_accuracy_reaches_the_published_figure(method: type[LRRS | RBDS], printed: float) -> None:
     """Yale B, 8 images each, at 1/8, on a split that no table uses, with a fifth of the test images."""

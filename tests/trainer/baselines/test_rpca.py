@@ -11,6 +11,8 @@ from tests.fixtures.small import ONLY_TWO_FEATURES, assert_sklearn_accepts, vect
 from trainer.baselines.rpca import MAX_ITERATIONS, RPCA, rpca
 from trainer.types import Array
 
+pytestmark = pytest.mark.slow
+
 
 def planted(seed: int, d: int, n: int, rank: int = 4, share: float = 0.05) -> tuple[Array, Array]:
     """Return A of low rank, and E with large values in a share of the entries."""
@@ -72,6 +74,5 @@ def test_invalid_or_useless_lam_is_rejected() -> None:
         RPCA(lam=1e-3).fit(X, y)
 
 
-@pytest.mark.slow
 def test_faces_of_yale_b_are_recognised() -> None:
     assert yale_accuracy(lambda spec: RPCA(lam=1.0, features=spec)) > 0.7

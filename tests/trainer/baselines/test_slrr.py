@@ -15,6 +15,8 @@ from trainer.baselines.slrr import SLRR, slrr
 from trainer.method.prox import column_norms
 from trainer.types import Array
 
+pytestmark = pytest.mark.slow
+
 
 def objective(X: Array, D: Array, Z: Array, Q: Array, lam: float, beta: float, alpha: float) -> float:
     size = np.linalg.norm(Z, "nuc") + lam * np.abs(X - D @ Z).sum() + beta * np.abs(Z).sum()

@@ -24,6 +24,8 @@ from trainer.baselines.src import SRC, SRCCoding, scores, sparse_codes
 from trainer.method.prox import soft_threshold
 from trainer.types import Array
 
+pytestmark = pytest.mark.slow
+
 
 def coded(D: Array, X: Array, lam: float = 1e-3, iterations: int = 100, occlusion: bool = False) -> Array:
     coding = SRCCoding(lam=lam, iterations=iterations, occlusion=occlusion)
@@ -136,6 +138,5 @@ def test_estimator_passes_the_checks_of_scikit_learn(estimator: SRC) -> None:
     assert_sklearn_accepts(estimator, ONLY_TWO_FEATURES)
 
 
-@pytest.mark.slow
 def test_faces_of_yale_b_are_recognised() -> None:
     assert yale_accuracy(lambda spec: SRC(features=spec)) > 0.85

@@ -20,6 +20,8 @@ from trainer.model import Model
 from trainer.thresholds import stranger_confidences
 from trainer.types import Array
 
+pytestmark = pytest.mark.slow
+
 PEOPLE, PHOTOS = 12, 6
 SPEC = FeatureSpec(height=24, width=20, kind="both", gradient_cell=2)
 

@@ -19,6 +19,8 @@ from trainer.evaluation.measures import Share
 from trainer.evaluation.trials import run_trials, system_of_model
 from trainer.model import Model
 
+pytestmark = pytest.mark.slow
+
 
 def test_covered_part_is_wrong_and_outvoted() -> None:
     model = doors.model("both", "l21", parts=(2, 2))

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from trainer.data.gallery import RejectedPhoto
 from trainer.evaluation.evaluate import SHOWN, Evaluation, measure
 from trainer.evaluation.measures import DET_POINTS, FPIRS, Share, det
 from trainer.evaluation.trials import NOT_NAMED, EvaluatedSystem, Trials
+
+pytestmark = pytest.mark.slow
 
 PEOPLE = ("anna", "ben", "çelik", "dora")
 

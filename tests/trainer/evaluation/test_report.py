@@ -30,6 +30,8 @@ from trainer.evaluation.trials import run_trials, system_of_model
 from trainer.features.parts import Grid
 from trainer.thresholds import StrangerCalibration
 
+pytestmark = pytest.mark.slow
+
 TODAY = date(2026, 3, 1)
 FIGURES = ("det", "confidence", "cmc", "atoms", "split", "codes", "likeness", "convergence")
 SECTIONS = (
@@ -182,7 +184,6 @@ def test_every_number_of_the_json_is_on_the_page(found: Evaluation, html: str) -
     assert f"{facts['alike'][0]:.2f} within a person" in text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["both", "gradient"])
 def test_votes_of_the_parts_are_shown(kind: str) -> None:
     found = measured(kind=kind, parts=(3, 2))
@@ -217,7 +218,6 @@ def test_summary_adds_up(found: Evaluation, html: str) -> None:
     assert min(right, wrong, none) > 0, "the test needs all three"
 
 
-@pytest.mark.slow
 def test_same_evaluation_gives_the_same_page(found: Evaluation, html: str) -> None:
     assert page(found, TODAY) == html
     assert "1 March 2026" in html
@@ -227,7 +227,6 @@ def test_same_evaluation_gives_the_same_page(found: Evaluation, html: str) -> No
     assert not parsed(html).findall(".//figure[@id='split']//i")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "says", "absent"),
     [
@@ -246,7 +245,6 @@ def test_missing_things_are_explained(options: dict[str, Any], says: list[str], 
     assert parsed(html).find(f".//figure[@id='{absent}']") is None
 
 
-@pytest.mark.slow
 def test_page_without_model_threshold_or_strangers_is_complete(found: Evaluation) -> None:
     kit = page(measure(replace(found.system, kind="kit", provisional=True, model=None), found.trials), TODAY)
     assert "pass --model with the kit" in words(kit)
@@ -259,7 +257,6 @@ def test_page_without_model_threshold_or_strangers_is_complete(found: Evaluation
 # --- The command ---
 
 
-@pytest.mark.slow
 def test_command_writes_page_and_json(trainer: TrainerCommand, files: Path, tmp_path: Path) -> None:
     report, facts = tmp_path / "out.html", tmp_path / "out.json"
     model = files / "door.npz"

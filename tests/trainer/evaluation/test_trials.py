@@ -19,6 +19,8 @@ from trainer.evaluation.measures import Share
 from trainer.evaluation.report import page
 from trainer.model import Model
 
+pytestmark = pytest.mark.slow
+
 
 def run(files: Path, file: str, data: str, **options: Any) -> Evaluation:
     paths = {name: files / value if name in ("strangers", "model_file") else value for name, value in options.items()}
@@ -107,7 +109,6 @@ def test_photos_without_a_usable_face_are_counted(files: Path) -> None:
     assert bad.people == 1
 
 
-@pytest.mark.slow
 def test_photographs_are_aligned_as_in_training(tmp_path: Path) -> None:
     portraits.yunet()  # or skip
     (tmp_path / "door.kit").write_bytes(portraits.kit())

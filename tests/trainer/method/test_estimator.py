@@ -23,6 +23,8 @@ from trainer.method.estimator import LCLRRDL, check_solution
 from trainer.method.solver import Schedule, SolverResult, Step
 from trainer.types import Array
 
+pytestmark = pytest.mark.slow
+
 HEIGHT, WIDTH = 12, 10
 SPEC = FeatureSpec(height=HEIGHT, width=WIDTH)
 

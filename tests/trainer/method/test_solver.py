@@ -32,6 +32,8 @@ from trainer.method.solver import (
 )
 from trainer.types import Array
 
+pytestmark = pytest.mark.slow
+
 PAPER = SCHEDULES["paper"]
 Z_TOLERANCE, D_TOLERANCE = 1e-5, 1e-3
 
@@ -151,7 +153,6 @@ def test_solver_equals_oracle_with_its_own_locality_weights(form: str) -> None:
     assert_equal(solve(problem.X, problem.D, R, **problem.weights, schedule=PAPER), expected, problem.X)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("people", "rate", "seed", "form"), [(8, 8, 1, "exp"), (8, 4, 2, "squared")])
 def test_solver_equals_oracle_on_yale_b(people: int, rate: int, seed: int, form: str) -> None:
     problem = yale_slice(people, rate, seed)

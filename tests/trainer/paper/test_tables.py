@@ -28,6 +28,8 @@ from trainer.paper.tables import Job, Runs, collect, plan, run, select_cells
 from trainer.paper.tuned import source_cell, tune_all
 from trainer.paper.typeset import Mean, Results
 
+pytestmark = pytest.mark.slow
+
 SMALL = select_cells("yaleb-8-8")
 SUNGLASSES = select_cells("ar-sunglasses")
 
@@ -227,7 +229,6 @@ def test_remaining_time_is_proportional_to_the_work(
     assert seen[0][0] == "about 0:00:00 left (last lclrrdl, yaleb-32-2)"
 
 
-@pytest.mark.slow
 def test_cluster_of_two_workers_gives_the_same_accuracy(data: dict[str, Data], cluster: str, tmp_path: Path) -> None:
     jobs = plan(data, methods=("lclrrdl",), cells=(*SMALL, *SUNGLASSES), splits=2)
     with Runs(tmp_path / "here") as here, Runs(tmp_path / "there") as there:
@@ -266,7 +267,6 @@ def start(folder: Path, output: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-@pytest.mark.slow
 def test_killed_run_continues_where_it_was(trainer: TrainerCommand, folder: Path, tmp_path: Path) -> None:
     process = start(folder, tmp_path)
     os.killpg(process.pid, signal.SIGKILL)
@@ -285,7 +285,6 @@ def test_killed_run_continues_where_it_was(trainer: TrainerCommand, folder: Path
     assert (tmp_path / "tables.md").read_text() == out
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_the_command_without_a_traceback(folder: Path, tmp_path: Path) -> None:
     process = start(folder, tmp_path)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
