@@ -90,11 +90,8 @@ def hardened(model: Model, seed: int = 0, limit: int = FACES) -> Faces:
         levels.append(harden(levels[-1], rng))
     right = [model.scores(crops).argmax(axis=1) == people for crops in levels]
     rank = rng.permutation(len(chosen)) / len(chosen)
-
-    def level_at(hardness: float) -> Array:
-        return int(hardness) + (rank < hardness % 1)
-
-    level = min(map(level_at, HARDNESSES), key=lambda level: abs(np.choose(level, right).mean() - HARD_ENOUGH))
+    choices = [int(hardness) + (rank < hardness % 1) for hardness in HARDNESSES]
+    level = min(choices, key=lambda level: abs(np.choose(level, right).mean() - HARD_ENOUGH))
     return Faces(crops=np.choose(level[:, None, None], levels), people=people)
 
 
@@ -191,11 +188,10 @@ def thresholds(
             least = 2.0  # this model cannot distinguish people from noise, so no face may pass
         choices.append((float(np.mean((confidence >= least) & (residual <= most))), most, least))
     passed, most, least = max(choices)  # among equals, the largest residual
-    limits = Thresholds(confidence=least, residual=most, provisional=True)
+    limits = Thresholds(confidence=least, residual=most, provisional=calibration is None)
     if calibration is not None:
         low, high = calibration.interval
-        promise = {"fpir": calibration.stated_rate, "fpir_low": low, "fpir_high": high}
-        limits = replace(limits, provisional=False, strangers=calibration.trials, **promise)
+        limits = replace(limits, fpir=calibration.stated_rate, fpir_low=low, fpir_high=high, strangers=calibration.trials)
     return limits, {
         "faces_passed": passed,
         "non_faces_passed": float(np.mean((noise_confidence >= least) & (noise_residual <= most))),

@@ -11,7 +11,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnx.helper import make_tensor_value_info as make_info
 
+from edge.vision.recognize import OUTPUTS
 from trainer.features.spec import Spec
 from trainer.types import Array
 
@@ -68,16 +70,12 @@ class Graph:
 
     def model(self, spec: Spec, people: int) -> bytes:
         """Return the checked and serialised graph."""
-        outputs: dict[str, tuple[int, list[str | int]]] = {
-            "scores": (TensorProto.FLOAT, ["N", people]),
-            "label": (TensorProto.INT64, ["N"]),
-        }
-        outputs |= {name: (TensorProto.FLOAT, ["N"]) for name in ("confidence", "margin", "code_norm", "residual")}
+        kinds = dict.fromkeys(OUTPUTS, TensorProto.FLOAT) | {"label": TensorProto.INT64}
         graph = helper.make_graph(
             self.nodes,
             "recognizer",
-            [helper.make_tensor_value_info("crops", TensorProto.UINT8, ["N", spec.height, spec.width])],
-            [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in outputs.items()],
+            [make_info("crops", TensorProto.UINT8, ["N", spec.height, spec.width])],
+            [make_info(name, kind, ["N", people] if name == "scores" else ["N"]) for name, kind in kinds.items()],
             [numpy_helper.from_array(value, name) for name, value in self.constants.items()],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], producer_name="lclrr-edge")

@@ -123,7 +123,6 @@ def _features(kit: Kit) -> Callable[[Array], Array]:
 def _compare(
     recognizer: Recognizer, reference: Callable[[Array], Outputs], crops: Array, name: str, people: Array | None = None
 ) -> Parity:
-    """Compare the graph with the outputs of the reference."""
     graph, expected = in_chunks(recognizer.outputs, crops), in_chunks(reference, crops)
     # If the best two scores are equal, as on a blank crop, either label is right.
     best, found = expected["scores"].max(axis=1), expected["scores"][np.arange(len(crops)), graph["label"]]

@@ -1,1 +1,1 @@
-"""The other methods of the paper's tables, one file each, implemented from their published equations."""
+"""The other methods of the paper's tables, implemented from their published equations."""

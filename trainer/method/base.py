@@ -23,6 +23,7 @@ from trainer.types import Array
 
 CHOICES = {"classifier_codes": ("coder", "training"), "error": ("l1", "l21"), "locality": ("exp", "squared")}
 """Values of the parameters with these names."""
+COLLAPSED = "Training collapsed: every code is zero, so people cannot be distinguished."
 
 
 @dataclass(eq=False, repr=False)
@@ -152,4 +153,4 @@ def random_atoms(labels: Array, per_class: int | None, random_state: Any) -> Arr
 def check_codes(codes: Array) -> None:
     """Raise TrainingError if all codes are zero, within the tolerance of the solvers: such a model is useless."""
     if not np.isfinite(codes).all() or np.abs(codes).max() < 1e-3:
-        raise TrainingError("Training collapsed: every code is zero, so people cannot be distinguished.", "Use a larger lam.")
+        raise TrainingError(COLLAPSED, "Use a larger lam.")

@@ -14,7 +14,7 @@ from edge.vision.preprocess import LANDMARK_TEMPLATES
 from trainer.data import augment
 from trainer.data.label_noise import apparent_classes
 from trainer.features.parts import Grid, fuse, part_coders, part_rows, unit_part
-from trainer.method.base import CodeClassifier
+from trainer.method.base import COLLAPSED, CodeClassifier
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
 from trainer.method.solver import SCHEDULES, Schedule, SolverResult, Step, locality_weights, solve
@@ -143,10 +143,7 @@ def check_solution(result: SolverResult) -> None:
         raise TrainingError("Training diverged: the solution is not finite.", "Use a larger gamma or the schedule `paper`.")
     # A zero solution may have entries up to the schedule's tolerance. The rank is exact.
     if result.rank == 0 or np.abs(result.Z).max() < 1e-3 or np.abs(result.D).max() < 1e-6:
-        raise TrainingError(
-            "Training collapsed: every code is zero, so people cannot be distinguished.",
-            "Use a larger lam or a smaller alpha.",
-        )
+        raise TrainingError(COLLAPSED, "Use a larger lam or a smaller alpha.")
     if not result.converged:
         raise TrainingError(
             f"Training did not converge in {result.iterations} iterations.",

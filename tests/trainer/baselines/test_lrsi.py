@@ -9,8 +9,7 @@ import pytest
 
 from edge.errors import ParameterError
 from tests.fixtures.small import ONLY_TWO_FEATURES, assert_sklearn_accepts, vectors
-from trainer.baselines.lrsi import LRSI, lrsi
-from trainer.baselines.rpca import rpca
+from trainer.baselines.rpca import LRSI, lrsi, rpca
 from trainer.types import Array
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,7 @@ from tests.fixtures.data import file_of
 from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, minimiser, objective, vectors
 from trainer.baselines.lclrr import LCLRR
 from trainer.baselines.lrr import LRR, represent
-from trainer.baselines.lrrs import LRRS, SparseCoding, code_faces, code_sparsely
-from trainer.baselines.rbds import RBDS, block_diagonal
+from trainer.baselines.lrrs import LRRS, RBDS, SparseCoding, block_diagonal, code_faces, code_sparsely
 from trainer.method import coding as module
 from trainer.method.solver import SolverResult
 from trainer.paper.experiments import Cell, load_arrays

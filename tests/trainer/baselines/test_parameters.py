@@ -12,10 +12,8 @@ from tests.fixtures.small import vectors
 from trainer.baselines.lclrr import LCLRR
 from trainer.baselines.llc import LLC
 from trainer.baselines.lrr import LRR
-from trainer.baselines.lrrs import LRRS
-from trainer.baselines.lrsi import LRSI
-from trainer.baselines.rbds import RBDS
-from trainer.baselines.rpca import RPCA
+from trainer.baselines.lrrs import LRRS, RBDS
+from trainer.baselines.rpca import LRSI, RPCA
 from trainer.baselines.slrr import SLRR
 from trainer.baselines.src import SRC
 from trainer.method.base import CodeClassifier, FaceClassifier
