@@ -81,7 +81,7 @@ def test_override_replaces_given_values_only() -> None:
         ("[[visits]]", "settings.toml: visits must be a table: [visits]"),
         (
             "[visits]\nmax_age_seconds = 2",
-            "settings.toml: [visits] max_age_seconds must be above 0 and at most 1, not 2.0",
+            "settings.toml: [visits] max_age_seconds must be more than 0 and at most 1, not 2",
         ),
         ("[visits]\nneeded = 9", "settings.toml: [visits] needed must be between 2 and window, .*"),
         ("[camera]\nmax_fps = nan", "settings.toml: [camera] max_fps must be a number, not nan"),
