@@ -1,7 +1,5 @@
 """Face recognition for small devices: `Recognizer.load("door.kit").recognize(frame)`."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

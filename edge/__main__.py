@@ -1,7 +1,5 @@
 """Entry point of the `edge` command and of `python -m edge`."""
 
-from __future__ import annotations
-
 import sys
 
 

@@ -3,8 +3,6 @@
 Secrets are never in the settings, which are shown and copied, but in a file or an environment variable.
 """
 
-from __future__ import annotations
-
 import os
 import ssl
 from pathlib import Path
@@ -53,7 +51,7 @@ def tls_context(
     return context
 
 
-def write_key_pair(path: Path, key: Ed25519PrivateKey | X25519PrivateKey) -> Path:
+def write_key_pair(path: Path, key: "Ed25519PrivateKey | X25519PrivateKey") -> Path:
     """Write a private key to `path` and its public half beside it. Return the path of the public half.
 
     Existing key files are never replaced: they may be in use.
@@ -73,7 +71,7 @@ def write_key_pair(path: Path, key: Ed25519PrivateKey | X25519PrivateKey) -> Pat
     return public_path
 
 
-def load_public_key(pem: bytes) -> PublicKeyTypes | None:
+def load_public_key(pem: bytes) -> "PublicKeyTypes | None":
     """Return the public key, or None if this is not one."""
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -83,7 +81,7 @@ def load_public_key(pem: bytes) -> PublicKeyTypes | None:
         return None
 
 
-def load_private_key(pem: bytes) -> PrivateKeyTypes | None:
+def load_private_key(pem: bytes) -> "PrivateKeyTypes | None":
     """Return the private key, or None if this is not one or it needs a password."""
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 

@@ -6,8 +6,6 @@ Exit codes: 0 success; 2 usage or input; 20-28 and 44-46 kit; 29-30 export; 31-3
 37 doctor; 40-42 audit log; 43 service; 47 cluster; 130 Ctrl-C.
 """
 
-from __future__ import annotations
-
 EXIT_INTERRUPTED = 130
 
 

@@ -1,7 +1,5 @@
 """Read files, write them atomically, and lock a folder."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import tempfile

@@ -3,8 +3,6 @@
 `scripts/install_pi.sh` uses the same paths; tests/edge/test_paths.py compares them.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

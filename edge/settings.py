@@ -4,8 +4,6 @@ Each table is a frozen dataclass. The file holds no secrets: a table that needs 
 environment variable (`..._env`) instead.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -165,7 +163,7 @@ class Settings:
         tables = [vars(table) for table in vars(self).values() if table is not None]
         return [value for table in tables for value in table.values() if isinstance(value, Path)]
 
-    def override(self, **tables: Mapping[str, Any]) -> Settings:
+    def override(self, **tables: Mapping[str, Any]) -> "Settings":
         """Return settings with other values; None keeps a value. A camera `source` replaces `source_file` and `source_env`."""
         changed = {}
         for name, values in tables.items():

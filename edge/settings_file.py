@@ -3,8 +3,6 @@
 `scripts/qa/settings_template.py` makes settings.template.toml from the same fields.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import MISSING, fields, is_dataclass

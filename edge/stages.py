@@ -1,7 +1,5 @@
 """Stages of a frame: their names, and the timer that runs around each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 

@@ -1,7 +1,5 @@
 """Text for messages and for other programs: printable, valid JSON, one spelling of names, plurals."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

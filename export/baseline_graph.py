@@ -4,8 +4,6 @@ The arithmetic is that of trainer.baselines.coders. The comment above some nodes
 rows here. The runtime folds results of constants when it loads the graph.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,15 +19,15 @@ class BaselineFactors(BaselineCoder):
     """The part of a baseline's model that the device needs, in the precision in which it is stored."""
 
     @classmethod
-    def stored_in(cls, graph: bytes, coding: BaselineCoding) -> BaselineFactors:
+    def stored_in(cls, graph: bytes, coding: BaselineCoding) -> "BaselineFactors":
         """Read the factors back from a graph, widened as the runtime does."""
         stored = stored_constants(graph)
         return cls(coding=coding, constants={name: stored[name] for name in ("Dt", "W", "K", "M")})
 
-    def with_iterations(self, iterations: int) -> BaselineFactors:
+    def with_iterations(self, iterations: int) -> "BaselineFactors":
         return replace(self, coding=replace(self.coding, iterations=iterations))
 
-    def converged(self) -> BaselineFactors:
+    def converged(self) -> "BaselineFactors":
         return replace(self, coding=self.coding.converged())
 
     def sizes(self, X: Array) -> tuple[Array, Array]:

@@ -1,7 +1,5 @@
 """Builds a kit from a model: measures, packs, signs and compares it with the trainer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any

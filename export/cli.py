@@ -1,7 +1,5 @@
 """The command `edge-export`. Each function parses, calls the library, reports."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -8,8 +8,6 @@ the classifier (B = WV), the kernels of blur and Sobel, and the penalty schedule
 baseline's model the coder (export.baseline_graph).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,37 +45,37 @@ class Factors:
     """(C, r) float32, W V."""
     rows: Array | None = None
     """(d,) entries of the features that belong to a part of the face. None: the whole face."""
-    parts: tuple[Factors, ...] = ()
+    parts: "tuple[Factors, ...]" = ()
     """The factors of the parts (trainer.features.parts)."""
 
     @classmethod
-    def of(cls, model: Model) -> Factors:
+    def of(cls, model: Model) -> "Factors":
         """Return the factors of a model."""
         assert isinstance(model.coder, Coder)
         parts = zip(model.part_coders, model.W_parts, strict=True)
         return cls._of(model.coder, model.W, parts=tuple(cls._of(coder, W, rows=rows) for (rows, coder), W in parts))
 
     @classmethod
-    def _of(cls, coder: Coder, W: Array, **more: Any) -> Factors:
+    def _of(cls, coder: Coder, W: Array, **more: Any) -> "Factors":
         U, s, V = (factor[..., ::-1] for factor in coder.svd)
         return cls(coding=coder.coding, U=np.ascontiguousarray(U), s=np.ascontiguousarray(s), B=W @ V, **more)
 
     @classmethod
-    def stored_in(cls, graph: bytes, coding: Coding) -> Factors:
+    def stored_in(cls, graph: bytes, coding: Coding) -> "Factors":
         """Read the factors back from a graph that `build` made, widened as the runtime does."""
         stored = stored_constants(graph)
 
-        def read(prefix: str, **more: Any) -> Factors:
+        def read(prefix: str, **more: Any) -> "Factors":
             U, s, B = (stored[prefix + name] for name in "UsB")
             return cls(coding=coding, U=U, s=s.ravel(), B=B, **more)
 
         prefixes = [name.removesuffix("rows") for name in stored if name.endswith("/rows")]
         return read("", parts=tuple(read(prefix, rows=stored[f"{prefix}rows"]) for prefix in prefixes))
 
-    def with_iterations(self, iterations: int) -> Factors:
+    def with_iterations(self, iterations: int) -> "Factors":
         return replace(self, coding=replace(self.coding, iterations=iterations))
 
-    def converged(self) -> Factors:
+    def converged(self) -> "Factors":
         return replace(self, coding=self.coding.converged())
 
     def scores(self, X: Array) -> Array:

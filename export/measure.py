@@ -4,8 +4,6 @@ Calibration faces are the training crops of the model, made harder (moved, relit
 fails on a few, and held-out faces if there are any. Nothing depends on a clock: the same model gives the same kit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from timeit import Timer

@@ -3,8 +3,6 @@
 Weights may be stored in fewer bits. The runtime widens them once, when it loads the graph: the arithmetic stays float32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 

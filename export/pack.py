@@ -1,7 +1,5 @@
 """Packs a kit: graph, manifest, detector, licences and a signature over all of them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The NumPy side uses the kit's weights and manifest, the features of edge.vision.
 has no NumPy side: its part of the graph runs alone.) If the model is given, the kit is also compared with the model itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

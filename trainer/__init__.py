@@ -1,7 +1,5 @@
 """Train face recognition: a dictionary and a classifier from labelled photos."""
 
-from __future__ import annotations
-
 from edge.vision.preprocess import FeatureSpec
 from trainer.data.gallery import Gallery, load_gallery
 from trainer.method.estimator import LCLRRDL

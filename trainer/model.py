@@ -4,8 +4,6 @@ Atoms and crops look like the people they were made from: the file is biometric 
 on the workstation. The device gets a kit, made by `edge-export`.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Sequence
@@ -145,7 +143,7 @@ class Model:
         write_file(path, buffer.getvalue(), failure=ModelError)
 
     @classmethod
-    def load(cls, path: str | Path) -> Model:
+    def load(cls, path: str | Path) -> "Model":
         again = "Train it again with `trainer fit`."
         data = io.BytesIO(read_bytes(path, failure=ModelError))
         try:

@@ -3,8 +3,6 @@
 Dask is called directly: the Dask backend of joblib waits forever for a call whose workers die.
 """
 
-from __future__ import annotations
-
 import signal
 import threading
 import warnings

@@ -1,7 +1,5 @@
 """Parameters of `trainer fit`: named sets, and their TOML files. Options and --config override single values."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Iterable

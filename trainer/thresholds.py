@@ -5,8 +5,6 @@ model they are strangers. So every photo is a stranger's photo once. The thresho
 share of these photos passes. Zero errors in N trials support a rate of 3/N at best, so no lower rate is stated.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training: from photos and parameters to a model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Choose parameters by cross-validation inside the training photos."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Types that every room of the trainer uses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -9,8 +9,6 @@ forget  All atoms were learned together with the photos of the person who leaves
 Both keep the threshold against strangers, unless it is measured again.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any

@@ -4,8 +4,6 @@ A sealed box is a new X25519 public key (32 bytes) and the data encrypted with C
 encryption key from the shared secret and both public keys. Only the holder of the private key can compute that secret.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from edge.credentials import load_private_key, load_public_key, write_key_pair

@@ -1,7 +1,5 @@
 """The audit gate: it writes each event to the audit log before the sinks get it. A grant that is not logged opens nothing."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -6,8 +6,6 @@ An entry that was changed, removed or inserted breaks the chain. But a person wh
 chain, or cut its end. Against that, keep a head (`edge audit verify` prints it) elsewhere. See docs/guide/audit-log.md.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -135,7 +133,7 @@ class AuditLog:
             raise AuditDamagedError(f"{self.path} is damaged.", "Restore a copy, or read the rest with sqlite3.")
 
     @classmethod
-    def open(cls, path: str | Path, *, now: datetime) -> AuditLog:
+    def open(cls, path: str | Path, *, now: datetime) -> "AuditLog":
         """Open a log to write to. A damaged file is renamed, never deleted, and the new log starts with an entry about it."""
         path = Path(path)
         with _plain_errors(path), locked_folder(path.parent):  # two processes must not rename each other's file

@@ -1,7 +1,5 @@
 """Read an audit log: entries as text, JSON Lines or CSV, and decrypted pictures."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Iterator
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Frames, and the contract of everything that provides them."""
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

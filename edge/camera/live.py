@@ -4,8 +4,6 @@ Opening and reading happen in a thread of their own, because either can hang for
 hangs is abandoned: its later results are ignored.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading
@@ -29,7 +27,7 @@ log = logging.getLogger(__name__)
 class _Reader(threading.Thread):
     """The thread of one connection."""
 
-    def __init__(self, read: Callable[[_Reader], None], now: float) -> None:
+    def __init__(self, read: "Callable[[_Reader], None]", now: float) -> None:
         super().__init__(name="camera", daemon=True, target=read, args=(self,))
         self.frames, self.last_frame_at = 0, now
         self.source: Source | None = None

@@ -3,8 +3,6 @@
 FFMPEG is not used here: it buffers several frames, hides broken frames, and does not report when a frame arrived.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Read photo files. The trainer and the device use the same code."""
 
-from __future__ import annotations
-
 import re
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Video files and folders of images as a camera."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

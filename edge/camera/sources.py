@@ -1,7 +1,5 @@
 """All kinds of image sources: V4L2 devices, Raspberry Pi cameras, network streams, video files, folders of images."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import logging

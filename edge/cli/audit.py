@@ -1,7 +1,5 @@
 """`edge audit` shows, verifies, exports and prunes the audit log."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Helpers that the commands `edge`, `trainer` and `edge-export` share: errors and exit codes, output, logging, progress."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """`edge doctor` checks this device; `edge bench` measures its speed."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated
 

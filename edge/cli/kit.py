@@ -1,7 +1,5 @@
 """`edge kit` shows the kits of a terminal, installs a new one, or goes back to the previous one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

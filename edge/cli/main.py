@@ -1,7 +1,5 @@
 """The `edge` command: all commands of the device in one app."""
 
-from __future__ import annotations
-
 import sys
 
 from edge.cli import audit, doctor, kit, recognize, setup

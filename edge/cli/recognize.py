@@ -1,7 +1,5 @@
 """`edge recognize` runs a terminal; `edge image` recognises people in photos."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 from typing import Annotated

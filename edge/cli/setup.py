@@ -1,7 +1,5 @@
 """Commands that set up a terminal: `edge config`, `edge capture` and `edge install-service`."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from datetime import datetime
 from importlib.resources import files

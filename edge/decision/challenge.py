@@ -3,8 +3,6 @@
 Also the rule that detects a picture of a face in several frames. edge/vision/liveness.py measures the frames.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -75,7 +73,7 @@ class Challenge:
     last_seen: float
     prompt: str | None = None
     """The current prompt, or None while waiting."""
-    rest: Relief | None = None
+    rest: "Relief | None" = None
     """The position of the face before the movement, or None while waiting."""
     held: int = 0
     """Number of frames in a row with the head turned: positive as asked, negative in another direction."""
@@ -94,7 +92,7 @@ class Challenge:
             return False
         return math.hypot(*sighting.relief.moved(self.rest)) <= settings.min_turn / 2
 
-    def after(self, sighting: Sighting, settings: LivenessSettings) -> Challenge:
+    def after(self, sighting: Sighting, settings: LivenessSettings) -> "Challenge":
         """Return the challenge after one more frame."""
         if sighting.label not in (None, self.label):
             return replace(self, failure=reasons.ANOTHER_PERSON)
@@ -124,7 +122,7 @@ class Challenge:
         return replace(after, held=held, is_out=held >= HELD_FRAMES)
 
 
-def picture_reason(surfaces: Sequence[Surface]) -> str | None:
+def picture_reason(surfaces: "Sequence[Surface]") -> str | None:
     """Say why the face in consecutive frames looks like a picture, or return None."""
     if not surfaces:
         return None

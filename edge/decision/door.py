@@ -9,8 +9,6 @@ A visit is granted if all of this holds. Otherwise the door keeps watching until
 - if enabled, the visitor then moves the head as asked, chosen at random, and all of the above holds again.
 """
 
-from __future__ import annotations
-
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence

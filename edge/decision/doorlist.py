@@ -3,8 +3,6 @@
 Days and hours are local time. An invalid list is an error: the terminal does not start.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -71,7 +69,7 @@ class DoorList:
     """Time zone of the hours. None: the device's own."""
 
     @classmethod
-    def parse(cls, data: bytes, source: str = "door list") -> DoorList:
+    def parse(cls, data: bytes, source: str = "door list") -> "DoorList":
         """Read a door list from the bytes of a TOML file. `source` is its name in messages."""
         _require(len(data) <= MAX_BYTES, f"{source} is larger than {MAX_BYTES >> 20} MB.")
         try:

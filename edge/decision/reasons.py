@@ -1,7 +1,5 @@
 """The reasons of decisions, as events report them."""
 
-from __future__ import annotations
-
 RECOGNISED = "recognised"
 UNKNOWN_PERSON = "unknown person"
 STALE_FRAME = "stale frame"

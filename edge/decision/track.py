@@ -4,8 +4,6 @@ A visit with two people is worse than a visit cut in two. So the tracker ends ev
 people then start a new visit and lose only a few frames. Lengths are in face sizes, times in seconds of the camera's clock.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A visit: one person in front of the camera, from the first to the last frame, and the rules that decide and end it."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -65,11 +63,11 @@ class Sighting:
     """Why the image quality is too low, or None."""
     scores: tuple[float, ...] | None = None
     """The scores of all enrolled people at unit length, or None if there are none."""
-    relief: Relief | None = None
+    relief: "Relief | None" = None
     """The position of the head, for a challenge."""
     is_alone: bool = True
     """Whether there is no other face in the frame."""
-    surface: Surface | None = None
+    surface: "Surface | None" = None
     """Measured signs of a screen or a print, if enabled."""
 
     def is_valid(self, labels: Sequence[str], threshold: float) -> bool:
@@ -104,7 +102,7 @@ class Visit:
     problems: Counter[str] = field(default_factory=Counter)
     """Number of unusable sightings by reason."""
 
-    def after(self, sighting: Sighting, problem: str | None, rules: VisitRules) -> Visit:
+    def after(self, sighting: Sighting, problem: str | None, rules: VisitRules) -> "Visit":
         """Return the visit after one more sighting. With a `problem` the sighting is not usable."""
         visit = replace(self, last_seen=sighting.captured, frames=self.frames + 1)
         if problem is not None:

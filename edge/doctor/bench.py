@@ -3,8 +3,6 @@
 The stages are timed inside the terminal's own loop, so their ratios hold on a busy machine too. The first frame warms up.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,7 +33,7 @@ class Times:
     p95: float
 
     @classmethod
-    def of(cls, values: list[float] | NDArray[Any], unit: float = 1.0) -> Times:
+    def of(cls, values: list[float] | NDArray[Any], unit: float = 1.0) -> "Times":
         p50, p95 = np.percentile(values, [50, 95]) * unit
         return cls(p50=float(p50), p95=float(p95))
 

@@ -4,8 +4,6 @@ Checks are independent: an error or a hang in one of them is its result. OpenCV 
 first, because a build that does not support the CPU crashes the process that loads it.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

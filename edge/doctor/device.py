@@ -1,7 +1,5 @@
 """Checks of the hardware and the system: CPU, temperature, power, memory, disk and clock."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """Results of the device checks, and their table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +19,7 @@ class Check:
     """What to do, if anything."""
 
     @classmethod
-    def judge(cls, name: str, found: str, *problems: tuple[bool, State, str]) -> Check:
+    def judge(cls, name: str, found: str, *problems: tuple[bool, State, str]) -> "Check":
         """Return a result with state and advice of the first problem that holds, or ok."""
         return next((cls(name, state, found, advice) for holds, state, advice in problems if holds), cls(name, "ok", found))
 

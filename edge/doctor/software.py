@@ -1,7 +1,5 @@
 """Checks of Python and the packages. Packages are loaded in a child process, because a wrong build can crash it."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform
@@ -54,7 +52,7 @@ def check_packages() -> Iterator[Check]:
         yield Check("opencv", "fail", f"installed twice: {', '.join(clash)}", advice)
 
 
-def check_package(name: str, required: Requirement, probe: subprocess.CompletedProcess[str]) -> Check:
+def check_package(name: str, required: "Requirement", probe: subprocess.CompletedProcess[str]) -> Check:
     """Check what the probe of one package printed."""
     advice = f"Run `pip install '{required}'`."
     version, _, about = probe.stdout.strip().partition(" ")
@@ -72,7 +70,7 @@ def check_package(name: str, required: Requirement, probe: subprocess.CompletedP
     return Check.judge(name, found, (window is not None, "warn", f"{OPENCV[0]} is smaller and needs no desktop."))
 
 
-def requirements() -> dict[str, Requirement]:
+def requirements() -> "dict[str, Requirement]":
     """Return what the device needs, by package name: without the extras."""
     from packaging.requirements import Requirement
 
@@ -80,7 +78,7 @@ def requirements() -> dict[str, Requirement]:
     return {required.name: required for required in declared if required.marker is None}
 
 
-def supports(specifier: SpecifierSet, version: str) -> bool:
+def supports(specifier: "SpecifierSet", version: str) -> bool:
     """Return whether a version is in a range. Suffixes as in `4.9.0-dev` do not count."""
     number = re.match(r"\d+(\.\d+)*", version)
     return number is not None and specifier.contains(number[0])

@@ -9,8 +9,6 @@ Similarity is the cosine of coarse features. The limits were chosen on ORL (40 p
 (of 78,000) is above SAME_PERSON.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 Nothing is written before all photos are taken. Then all of them are written, or none.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import os

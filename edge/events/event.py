@@ -1,7 +1,5 @@
 """The event: the one record of what happened at a door, and how it is made."""
 
-from __future__ import annotations
-
 import math
 import uuid
 from dataclasses import asdict, dataclass, field, replace

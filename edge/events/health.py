@@ -1,7 +1,5 @@
 """Health of a terminal: the counters and keys that the loop fills, and that metrics and preview read. No names of people."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import TypedDict
 

@@ -1,7 +1,5 @@
 """The contract of a sink, and the delivery of an event to all sinks."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass

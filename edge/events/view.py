@@ -1,7 +1,5 @@
 """The view: a frame with its marks, and the contract of those who show or store it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,7 +16,7 @@ class Mark:
 
     box_xyxy: tuple[float, float, float, float]
     """Left, top, right, bottom in frame pixels."""
-    landmarks: NDArray[Any] | None = None
+    landmarks: "NDArray[Any] | None" = None
     """Points (N, 2) in frame pixels."""
     text: str = ""
     """The first line: a label or a prompt."""
@@ -32,7 +30,7 @@ class Mark:
 class View:
     """A frame with its marks."""
 
-    frame: Frame
+    frame: "Frame"
     marks: Sequence[Mark] = ()
 
 

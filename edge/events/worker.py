@@ -1,7 +1,5 @@
 """The one worker: a thread with a bounded queue, so that no sink and no viewer delays a frame."""
 
-from __future__ import annotations
-
 import logging
 import math
 import random

@@ -6,8 +6,6 @@ again: it covers the manifest, and with it every part. Nothing is unpacked to di
 a path. The zip code is our own because the bytes must not depend on the version of Python's zipfile.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

@@ -5,8 +5,6 @@ rejected: unlisted operators, other operator sets, functions, subgraphs, sparse 
 is not listed below. The check visits each occurrence of a field, because a parser merges repeated fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from edge.errors import KitUnsafeError

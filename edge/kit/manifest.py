@@ -1,7 +1,5 @@
 """The manifest of a kit (`manifest.json`): canonical JSON, checked field by field. The device assumes no defaults."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
@@ -91,7 +89,7 @@ class Manifest:
         return canonical_json({"kind": KIND, "format": FORMAT, **asdict(self)})
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Manifest:
+    def from_bytes(cls, data: bytes) -> "Manifest":
         try:
             contents = json.loads(data)
         except (ValueError, RecursionError):

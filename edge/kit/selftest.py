@@ -3,8 +3,6 @@
 The crops are computed with integers only, so no version of any package changes a pixel. They show no person.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar

@@ -5,8 +5,6 @@ A store is a folder that only the terminal uses. It contains the active and the 
 the store is in the old state or in the new one. The path where people drop new kits is only read.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -41,7 +39,7 @@ class KitChange:
     """The recognizer to use from now on, or None for no change."""
 
     @classmethod
-    def of(cls, outcome: Outcome, digest: str, reason: str | Exception, recognizer: Recognizer | None = None) -> KitChange:
+    def of(cls, outcome: Outcome, digest: str, reason: str | Exception, recognizer: Recognizer | None = None) -> "KitChange":
         """Return a change of the kit with this SHA-256."""
         if isinstance(reason, Exception):
             reason = reason.message if isinstance(reason, EdgeError) else f"the kit cannot be used ({type(reason).__name__})"

@@ -4,8 +4,6 @@ A thread watches the path where kits are dropped, checks a new kit and loads it.
 between two frames. If anything is wrong with the new file, the active kit stays in use.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import threading
@@ -78,7 +76,7 @@ class KitWatch:
             self._report(change)
         self._thread = threading.Thread(target=self._run, name="kits", daemon=True)
 
-    def __enter__(self) -> KitWatch:
+    def __enter__(self) -> "KitWatch":
         self._thread.start()
         return self
 

@@ -1,7 +1,5 @@
 """Drawing: boxes, labels and reasons on a frame."""
 
-from __future__ import annotations
-
 import unicodedata
 from typing import NamedTuple
 

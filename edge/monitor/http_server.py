@@ -1,7 +1,5 @@
 """The HTTP server of preview and metrics: read-only, with a limited number of clients, and quick to close."""
 
-from __future__ import annotations
-
 import ipaddress
 import logging
 import re

@@ -3,8 +3,6 @@
 Everything except the stage times is read from the terminal at each request, so nothing is counted twice.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import math
 from collections.abc import Iterator, Mapping

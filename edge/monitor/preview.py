@@ -4,8 +4,6 @@ The recognition loop only stores a reference. Frames are drawn and encoded in th
 watches. Slow clients miss frames.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

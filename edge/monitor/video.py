@@ -1,7 +1,5 @@
 """A video of the views that the terminal saw."""
 
-from __future__ import annotations
-
 import logging
 import os
 import tempfile

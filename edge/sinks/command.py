@@ -1,7 +1,5 @@
 """A command that runs for each grant, with the event as JSON on its standard input."""
 
-from __future__ import annotations
-
 import math
 import os
 import shlex

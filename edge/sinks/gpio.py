@@ -1,7 +1,5 @@
 """A relay on a pin of the device: on for some seconds after each grant, off at all other times. Needs gpiozero."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable
@@ -38,7 +36,7 @@ class OutputDevice(Protocol):
     def close(self) -> None: ...
 
 
-def open_sink(settings: GpioSettings) -> Relay:
+def open_sink(settings: GpioSettings) -> "Relay":
     """Return the relay, switched off."""
     try:
         import gpiozero

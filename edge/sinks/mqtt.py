@@ -4,8 +4,6 @@
 `.../state` is online or offline and `.../camera` is ON or OFF (both retained). docs/guide/sinks.md: what receivers must check.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -203,7 +201,7 @@ class MqttSink(Worker[Event]):
         if problem := self._reply(self._client, sent.mid):
             raise DeliveryError(f"the broker rejected a message ({problem})")
 
-    def _reply(self, client: Client, number: int) -> str:
+    def _reply(self, client: "Client", number: int) -> str:
         """Wait for a reply and return the problem that it reports, or an empty text."""
         while True:
             try:

@@ -1,7 +1,5 @@
 """Events as text: JSON lines on stdout for programs, short lines on stderr for people."""
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import suppress

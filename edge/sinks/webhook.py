@@ -3,8 +3,6 @@
 A receiver checks the signature with the shared secret, and answers 2xx when it has stored the event. See docs/guide/sinks.md.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import http.client

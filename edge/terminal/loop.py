@@ -1,7 +1,5 @@
 """The loop of a terminal: from the camera's newest frame to a decision and its event. Any doubt means no grant."""
 
-from __future__ import annotations
-
 import logging
 import math
 import signal

@@ -3,8 +3,6 @@
 Only processed frames reset the watchdog: systemd restarts a terminal that processes no frames.
 """
 
-from __future__ import annotations
-
 import grp
 import math
 import os

@@ -1,7 +1,5 @@
 """Build a terminal from its settings: kit, camera, door list, sinks and viewers."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping

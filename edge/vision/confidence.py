@@ -1,7 +1,5 @@
 """Confidence and margin of a face: the one definition that training, the exported graph and the device share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

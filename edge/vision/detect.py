@@ -9,8 +9,6 @@ The second pass matters: YuNet places the landmarks of small faces as if every h
 onnxruntime is thread-safe and faster than cv2.FaceDetectorYN: 7.8 ms instead of 14.1 ms for 640x480 (one x86 thread).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Protocol
 

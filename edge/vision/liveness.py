@@ -7,8 +7,6 @@ is the nose, which is in front of their plane. It stays in place in a photo that
 Surface: the regular pattern of a screen, and straight edges around the face.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -32,7 +30,7 @@ class Relief(NamedTuple):
     slim: float
     """Logarithm of height over width of the four points of eyes and mouth."""
 
-    def moved(self, rest: Relief) -> tuple[float, float]:
+    def moved(self, rest: "Relief") -> tuple[float, float]:
         """Return the movement of the nose since `rest`: to the right, and down."""
         return self.x - rest.x, (self.y - rest.y) / NOD
 

@@ -1,7 +1,5 @@
 """onnxruntime, configured for a small device: no log output, one thread, no spinning, no telemetry. Loaded on first use."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -8,8 +8,6 @@ cells. `both` stacks the two with equal weight. Each step is an ONNX operator (P
 export/graph.py can put the same arithmetic into the graph.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -65,7 +63,7 @@ class FeatureSpec:
             raise ParameterError(f"a {self.height}x{self.width} crop is smaller than one cell")
 
     @classmethod
-    def for_crop(cls, height: int, width: int, kind: str = "both") -> FeatureSpec:
+    def for_crop(cls, height: int, width: int, kind: str = "both") -> "FeatureSpec":
         """Return a spec with about 20 pixel cells and 16 direction cells across the shorter side, which is fine enough."""
         short = min(height, width)
         cell, gradient_cell = (max(1, round(short / cells)) for cells in (20, 16))
@@ -76,7 +74,7 @@ class FeatureSpec:
         return asdict(self)
 
     @property
-    def own(self) -> FeatureSpec:
+    def own(self) -> "FeatureSpec":
         """The part of the vector that belongs to cells of the crop: all of it."""
         return self
 

@@ -4,8 +4,6 @@ Sunglasses, scarves and light from the side pass: the recogniser can handle them
 landmarks, which takes little time.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recognise faces with a kit: frames or grey crops in, labels out. Thread-safe. A doubtful face gets no label."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -96,7 +94,7 @@ class Recognizer:
             raise KitError("The graph of the kit does not match its manifest.", "Build the kit again.")
 
     @classmethod
-    def load(cls, path: str | Path, *, public_key: bytes | None = None, **settings: Any) -> Recognizer:
+    def load(cls, path: str | Path, *, public_key: bytes | None = None, **settings: Any) -> "Recognizer":
         """Load a kit file. With a `public_key` (PEM), the kit must be signed with it. `settings` are those of Recognizer."""
         return cls(kits.read(path, public_key), **settings)
 

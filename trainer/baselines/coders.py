@@ -6,8 +6,6 @@
 The coder needs D (d,m) and W (C,m) only as a few matrices, the `constants`. A kit stores them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +40,7 @@ class BaselineCoder:
     """Dt (m,d), W (C,m), K (m,d) and M (m,m), all float32 (src.ridge_constants)."""
 
     @classmethod
-    def of(cls, D: Array, W: Array, coding: BaselineCoding) -> BaselineCoder:
+    def of(cls, D: Array, W: Array, coding: BaselineCoding) -> "BaselineCoder":
         K, M = src.ridge_constants(D, coding.ridge)
         Dt = np.ascontiguousarray(D.T, np.float32)
         return cls(coding=coding, constants={"Dt": Dt, "W": W.astype(np.float32), "K": K, "M": M})

@@ -8,8 +8,6 @@
 A single face is coded with the same problem: the nuclear norm of one column is its l2 norm.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ w = (C + beta tr(C) I)^-1 1, scaled to the sum 1.
 A training sample that is an atom is coded by itself: without its own copy, faces of other people would code it.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np

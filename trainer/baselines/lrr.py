@@ -8,8 +8,6 @@
 With R, this is also the training of LCLRR and LRRS.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 

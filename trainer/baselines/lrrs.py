@@ -11,8 +11,6 @@ test samples together. RBDS, its form of 2020, uses only the training samples, s
 itself: the nuclear norm of one column is |z|_2.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 import numpy as np
@@ -57,7 +55,7 @@ class SparseCoding:
         """Ridge of the z update, which inverts D'D + ridge I."""
         return self.kappa
 
-    def converged(self) -> SparseCoding:
+    def converged(self) -> "SparseCoding":
         """Return settings that solve the same problem to the end: the reference for fixed iterations."""
         return replace(self, iterations=200, rho=1.02)
 

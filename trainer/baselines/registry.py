@@ -4,8 +4,6 @@ The grids have about the same size, so that tuning gives every method the same c
 training and costs nothing. The published results of the methods are in trainer/paper/published.toml.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature

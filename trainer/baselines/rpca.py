@@ -15,8 +15,6 @@ eta' |A_i|_F^2, eta' = eta sum_{j != i} |A_j|_F^2, convex and exact. It starts f
 the mean, because SRC compares directions.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np

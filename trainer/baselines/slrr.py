@@ -13,8 +13,6 @@ Differences from the paper (reasons: docs/research/results.md): an exact Z updat
 (entries of X - DZ - E are about 0.01), and random samples as the first D.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np

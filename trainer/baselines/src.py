@@ -10,8 +10,6 @@ S_lam(x - Dz). The rest is Huber's function of x - Dz, so [D, I] is never formed
 usual FISTA (figures: docs/research/results.md).
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
@@ -51,7 +49,7 @@ class SRCCoding:
         """Ridge of the z update, which inverts D'D + ridge I."""
         return float((ERROR_STEP if self.occlusion else self.lam) / STEP)
 
-    def converged(self) -> SRCCoding:
+    def converged(self) -> "SRCCoding":
         """Return settings that solve the same problem to the end: the reference for fixed iterations."""
         return replace(self, iterations=250)
 

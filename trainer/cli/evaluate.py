@@ -1,7 +1,5 @@
 """`trainer show` and `trainer evaluate`: describe a model file, and measure a model or kit."""
 
-from __future__ import annotations
-
 import json
 from datetime import date
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`trainer fit`: train a model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """The `trainer` command."""
 
-from __future__ import annotations
-
 from edge.cli import common as console
 from trainer.cli.evaluate import evaluate, show
 from trainer.cli.fit import fit

@@ -1,7 +1,5 @@
 """Options and helpers that several commands of `trainer` use."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`trainer reproduce` and `trainer tables`: measure one cell of the paper's tables, or all of them."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

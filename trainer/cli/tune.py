@@ -1,7 +1,5 @@
 """`trainer tune`: choose parameters."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

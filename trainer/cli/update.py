@@ -1,7 +1,5 @@
 """`trainer enrol` and `trainer forget`: change the people of a model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Galleries in `.npz` and `.mat` files: grey images and labels."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from typing import Any

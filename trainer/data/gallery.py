@@ -5,8 +5,6 @@ A gallery is a folder per person, or an `.npz` or `.mat` file with the arrays `i
 used is an error that names it. Everything that was changed or left out is in `Gallery.notes`.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -109,12 +107,12 @@ class Gallery:
         height, width = self.images.shape[1:]
         return hashlib.sha256(f"{height}x{width}\n".encode() + b"".join(photos)).hexdigest()
 
-    def selected(self, mask: NDArray[np.bool_]) -> Gallery:
+    def selected(self, mask: NDArray[np.bool_]) -> "Gallery":
         """Return the photos where the mask (N,) is true."""
         sources = tuple(source for source, chosen in zip(self.sources, mask, strict=True) if chosen)
         return Gallery(images=self.images[mask], labels=self.labels[mask], sources=sources, alignment=self.alignment)
 
-    def joined(self, other: Gallery) -> Gallery:
+    def joined(self, other: "Gallery") -> "Gallery":
         """Return the photos of both galleries."""
         return Gallery(
             images=np.concatenate([self.images, other.images]),

@@ -12,8 +12,6 @@ no other person either. Wrong labels also distort the scores of other samples, s
 rest is scored again without them. If there are no clear cases, all labels are trusted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`trainer evaluate`: measure a model or kit on photos of enrolled people and strangers."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass, field, fields, is_dataclass, replace

@@ -3,8 +3,6 @@
 No image holds a name. Legends are text of the page, because matplotlib's fonts lack many scripts.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Pieces of the report page. Sentences are in report_text.toml; text from outside passes through `text`."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Iterable
 from html import escape

@@ -1,7 +1,5 @@
 """What is inside a model: its codes of the test faces, faces split into DZ and E, and the votes of the parts of a face."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -7,8 +7,6 @@ other rate. Intervals are those of Clopper and Pearson at 95 %, as if photos wer
 so there are also counts per person. 0 of N shows a rate of 3/N at best.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 
@@ -39,7 +37,7 @@ class Share:
         return thresholds.interval(self.count, self.of) if self.of else None
 
     @classmethod
-    def among(cls, hits: Array) -> Share:
+    def among(cls, hits: Array) -> "Share":
         return cls(int(np.sum(hits)), len(hits))
 
 

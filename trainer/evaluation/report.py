@@ -4,8 +4,6 @@ Curves are SVG and faces PNG, inside the page. Names are text, never part of an 
 shows faces, so it is written for its owner only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import date
 from importlib.metadata import version

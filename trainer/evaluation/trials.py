@@ -1,7 +1,5 @@
 """From photos to trials: the model or kit scores every photo, and the result is stored beside the true person."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 from collections.abc import Callable

@@ -8,8 +8,6 @@ case applies. Each photo is scored by ridge regression on the features of the ot
 The measure is the lead of the own class over the best other class, relative to the norm of the scores.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

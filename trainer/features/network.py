@@ -10,8 +10,6 @@ aligned as such networks expect (arcface-112). They stay grey, so gallery, model
 the colour channels does not matter. The exporter puts the nodes of the network before the coder, in one graph.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable
@@ -65,7 +63,7 @@ class Network:
             raise ParameterError(f"the share of a network must be between 0 and 1, not {self.share}")
 
     @property
-    def network(self) -> Network:
+    def network(self) -> "Network":
         return self
 
     @cached_property

@@ -5,8 +5,6 @@ of D at unit length, and has its own classifier. The scores of each part are sca
 confidence, and averaged with those of the whole face.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

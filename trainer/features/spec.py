@@ -1,7 +1,5 @@
 """Features of a crop: the contract that our own features and embedding networks fulfil, and its text form."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 A method is a dataclass; its fields are its parameters. It fits in `_learn` and scores in `_scores`, with samples as columns.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import KW_ONLY, dataclass, fields
 from numbers import Integral

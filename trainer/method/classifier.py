@@ -5,8 +5,6 @@ W = argmin |H - WZ|_F^2 + eta |W|_F^2 = HZ'(ZZ' + eta I)^-1        label = argma
 Z (m,n)  codes        H (C,n)  one-hot labels        W (C,m)  classifier
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.linalg import solve as solve_linear
 

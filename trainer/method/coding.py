@@ -10,8 +10,6 @@ These norms do not change under V, and the optimal z is in the range of V. So al
 U, and V folds into the classifier: scores = (WV) w.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -54,7 +52,7 @@ class Coding:
             raise ParameterError("coding needs lam > 0, iterations >= 1, mu0 > 0, rho >= 1 and 1 <= relaxation < 2")
 
     @classmethod
-    def default(cls, kind: str) -> Coding:
+    def default(cls, kind: str) -> "Coding":
         """Return the default settings of a kind."""
         if kind == "l21":
             return cls(kind="l21", lam=5.0, iterations=10)
@@ -63,7 +61,7 @@ class Coding:
         # Over-relaxation needs fewer iterations and ends closer to the optimum.
         return cls(kind=kind, iterations=14, relaxation=1.8)
 
-    def weighted(self, lam: float, d: int) -> Coding:
+    def weighted(self, lam: float, d: int) -> "Coding":
         """Return the coding for faces of d features with the weight lam, for an l1 error `l1_weight` (lam, d)."""
         if self.kind == "l21":
             return replace(self, lam=lam)
@@ -71,7 +69,7 @@ class Coding:
         # A small lam of `l1` needs a longer schedule.
         return scaled if self.kind == "batch" else replace(scaled, mu0=2 * lam, rho=1.15, iterations=24)
 
-    def converged(self) -> Coding:
+    def converged(self) -> "Coding":
         """Return settings that solve the same problem (l1, l21) almost to the end: the reference for fixed iterations."""
         if self.kind == "l21":
             return replace(self, iterations=500)

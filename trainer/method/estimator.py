@@ -1,7 +1,5 @@
 """LCLRRDL as a scikit-learn classifier: a thin layer over solver, coder and classifier. Only here samples are rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Self

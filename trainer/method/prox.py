@@ -5,8 +5,6 @@ svt              argmin_J  t |J|_*  + 1/2 |J - A|_F^2     eq. 12
 column_shrink    argmin_E  t |E|_21 + 1/2 |E - A|_F^2     eq. 18
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.linalg import blas, eigh
 

@@ -16,8 +16,6 @@ transcription is in tests/fixtures/oracle.py. This version gives the same result
 - Symmetric matrices are computed by half, in place, by SciPy's BLAS: four matrices of X's size and ten of Z's in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

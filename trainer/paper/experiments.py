@@ -4,8 +4,6 @@ Extended Yale B: random images of each person for training, the rest for testing
 AR: session 1 for training (seven neutral images and one or two occluded ones, chosen at random), see `ar_split`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ Each result is appended to `runs.jsonl` at once, under a key of everything that 
 the method). A run that was killed continues there, and results of other parameters, data or code are not used.
 """
 
-from __future__ import annotations
-
 import ast
 import fcntl
 import hashlib

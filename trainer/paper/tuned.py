@@ -3,8 +3,6 @@
 Tuning uses training images only, of a split that no measurement uses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The measured tables beside the paper's: as Markdown, CSV and LaTeX."""
 
-from __future__ import annotations
-
 import csv
 import io
 import tomllib
