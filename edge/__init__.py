@@ -36,31 +36,17 @@ __all__ = [
     "open_camera",
 ]
 _MODULES = {
-    "edge.camera.base": (
-        "Camera",
-        "Frame",
-    ),
+    "edge.camera.base": ("Camera", "Frame"),
     "edge.camera.sources": ("open_camera",),
     "edge.decision.doorlist": ("DoorList",),
     "edge.decision.visit": ("VisitRules",),
     "edge.errors": ("EdgeError",),
     "edge.events.event": ("Event",),
-    "edge.events.sink": (
-        "OutputClosed",
-        "Sink",
-        "SinkHealth",
-    ),
-    "edge.events.view": (
-        "Mark",
-        "View",
-        "Viewer",
-    ),
+    "edge.events.sink": ("OutputClosed", "Sink", "SinkHealth"),
+    "edge.events.view": ("Mark", "View", "Viewer"),
     "edge.events.worker": ("Worker",),
     "edge.terminal.loop": ("Terminal",),
-    "edge.vision.recognize": (
-        "Recognition",
-        "Recognizer",
-    ),
+    "edge.vision.recognize": ("Recognition", "Recognizer"),
 }
 
 

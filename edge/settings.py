@@ -1,19 +1,23 @@
 """Settings of a terminal: one TOML file in which every key is optional. docs/reference/settings.md shows all keys.
 
 Each table is a frozen dataclass. The file holds no secrets: a table that needs one names a file (`..._file`) or an
-environment variable (`..._env`) instead.
+environment variable (`..._env`) instead. `scripts/qa/settings_template.py` makes settings.template.toml from the same fields.
 """
 
+import json
+import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from edge.audit.crypto import Seal
 from edge.audit.gate import AuditSettings
-from edge.camera.base import STALL_SECONDS
+from edge.camera.base import STALL_SECONDS, display_name
 from edge.credentials import read_secret
 from edge.decision import doorlist
 from edge.decision.challenge import LivenessSettings
@@ -23,8 +27,6 @@ from edge.errors import DoorListError, EdgeError, SettingsError, require
 from edge.files import read_bytes
 from edge.monitor.http_server import parse_address
 from edge.monitor.metrics import MetricsSettings
-from edge.settings_file import TableReader
-from edge.settings_file import holds_password as holds_password
 from edge.sinks import mqtt, webhook
 from edge.sinks.command import check_seconds, split_command
 from edge.sinks.gpio import GpioSettings
@@ -36,6 +38,8 @@ from edge.vision.quality import QualityLimits
 
 MAX_BYTES = 1 << 20
 MAX_THREADS = 64
+_PASSWORD = re.compile(r"://([^/]*:[^/]*@|.*(pass|pwd|token|secret|auth|key)\w*=)", re.IGNORECASE)
+_EXPECTED = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path", str: "text"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,3 +230,116 @@ def problems(path: Path | None) -> list[str]:
         except EdgeError as error:
             found.append(f"{path}: {error.message}")
     return found
+
+
+def holds_password(text: str) -> bool:
+    """Return whether the text seems to be an address with a password."""
+    return _PASSWORD.search(text) is not None
+
+
+class TableReader:
+    """Builds a `root` dataclass, whose fields are tables, and collects all problems. Relative paths start from `folder`."""
+
+    def __init__(self, root: type[Any], folder: Path) -> None:
+        self.root, self.folder = root, folder
+        self.problems: list[str] = []
+
+    def read(self, kind: type[Any], table: dict[str, Any], where: str) -> Any:
+        """Return a dataclass from a table, or None if there are problems. `where` begins each problem."""
+        known, count = get_type_hints(kind), len(self.problems)
+        values = {}
+        for key, value in table.items():
+            if key not in known:
+                self.problems.append(f"{where}{self._unknown(key, list(known))}")
+            elif nested := table_type(known[key]):
+                if isinstance(value, dict):
+                    values[key] = self.read(nested, value, f"{where}[{key}] ")
+                else:
+                    self.problems.append(f"{where}{key} must be a table: [{key}]")
+            elif isinstance(value, str) and holds_password(value):
+                self.problems.append(f"{where}{key} must not contain a password{_instead(key, list(known))}")
+            else:
+                try:
+                    values[key] = self._value(known[key], value)
+                except ValueError as expected:
+                    kinds: dict[type, str] = {dict: "a table", list: "a list"}
+                    shown = "such a large number" if _is_huge(value) else kinds.get(type(value)) or printable(repr(value)[:40])
+                    self.problems.append(f"{where}{key} must be {expected}, not {shown}")
+        required = [item.name for item in fields(kind) if item.default is item.default_factory is MISSING]
+        self.problems += [f"{where}{name} is missing" for name in required if name not in table]
+        if len(self.problems) > count:
+            return None
+        try:
+            return kind(**values)
+        except EdgeError as error:
+            self.problems.append(f"{where}{error}")
+            return None
+
+    def _unknown(self, key: str, known: list[str]) -> str:
+        shown = f"`{printable(key[:40])}`"
+        if instead := _instead(key, known):
+            return f"{shown} is not allowed here{instead}"
+        if near := get_close_matches(key, known, n=1):
+            return f"unknown key {shown}; did you mean `{near[0]}`?"
+        tables = {name: get_type_hints(table_type(hint)) for name, hint in get_type_hints(self.root).items()}
+        homes = [name for name, keys in tables.items() if key in keys]
+        return f"unknown key {shown}; " + (f"it belongs to [{homes[0]}]" if homes else f"known keys: {', '.join(known)}")
+
+    def _value(self, hint: Any, value: Any) -> Any:
+        """Return the value in its field's type, or raise ValueError(expected type). A bool is not a number."""
+        hint = _without_none(hint)
+        if hint is float and type(value) in (int, float) and abs(value) <= 1e300:
+            return float(value)
+        if hint is Path and type(value) is str and value and "\0" not in value:
+            return self.folder / value
+        if hint in (bool, int, str) and type(value) is hint and not _is_huge(value):
+            return value
+        raise ValueError(_EXPECTED[hint])
+
+
+def _instead(key: str, known: list[str]) -> str:
+    names = [name for name in known if name in (f"{key}_file", f"{key}_env")]
+    return f": use {' or '.join(names)}" if names else ""
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (part for part in get_args(hint) if part is not NoneType)
+    return hint
+
+
+def table_type(hint: Any) -> Any:
+    """Return the dataclass that a type hint allows, or None."""
+    kind = _without_none(hint)
+    return kind if is_dataclass(kind) else None
+
+
+def _is_huge(value: Any) -> bool:
+    """Return whether a number exceeds TOML's 64 bits. Python raises if it prints thousands of digits."""
+    return type(value) is int and not -(1 << 63) <= value < 1 << 63
+
+
+def as_toml(settings: Any) -> str:
+    """Return a file with all values that are set. Passwords in addresses are masked."""
+    lines = []
+    for name, table in vars(settings).items():
+        if table is not None:
+            values = {key: value for key, value in vars(table).items() if value is not None}
+            lines += [f"[{name}]", *(f"{key} = {to_toml(_masked(value))}" for key, value in values.items()), ""]
+    return "\n".join(lines)
+
+
+def _masked(value: Any) -> Any:
+    try:
+        return display_name(value) if isinstance(value, str) and "://" in value else value
+    except ValueError:
+        return "***"
+
+
+def to_toml(value: Any) -> str:
+    """Return a value as TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | Path):
+        return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)

@@ -11,4 +11,3 @@ StageTimer = Callable[[str], AbstractContextManager[object]]
 """Called with a stage name. Returns a context manager that is open while the stage runs."""
 
 untimed: StageTimer = nullcontext
-"""Measures nothing."""

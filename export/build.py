@@ -95,10 +95,13 @@ def build_kit(
     report("parity")
     parities = verify_kit(kits.parse(kit), model=model)
     report("timings")
+    chosen, last = choice.coding.iterations, len(choice.rows)
+    shown = sorted({k for k in (1, 2, 4, 8, 12, 20, chosen - 1, chosen, chosen + 1) if 1 <= k <= last})
+    unrolled = {k: graph.build(choice.factors.with_iterations(k), model.spec, precision) for k in shown}
     return BuiltKit(
         kit=kit,
         choice=choice,
-        timings=_timings(model, choice, precision),
+        timings={k: measure.microseconds(built, choice.coding, model.crops[0]) for k, built in unrolled.items()},
         accuracies=accuracies,
         graph_bytes={name: len(built) for name, built in graphs.items()},
         precision_timings={name: measure.microseconds(built, choice.coding, model.crops[0]) for name, built in graphs.items()},
@@ -111,13 +114,6 @@ def build_graph(model: Model, precision: Precision = "fp32", iterations: int | N
     """Return only the graph, with the model's number of iterations by default."""
     factors = graph.factors_of(model)
     return graph.build(factors if iterations is None else factors.with_iterations(iterations), model.spec, precision)
-
-
-def _timings(model: Model, choice: Choice, precision: Precision) -> dict[int, float]:
-    chosen, last = choice.coding.iterations, len(choice.rows)
-    shown = sorted({k for k in (1, 2, 4, 8, 12, 20, chosen - 1, chosen, chosen + 1) if 1 <= k <= last})
-    graphs = {k: graph.build(choice.factors.with_iterations(k), model.spec, precision) for k in shown}
-    return {k: measure.microseconds(built, choice.coding, model.crops[0]) for k, built in graphs.items()}
 
 
 def facts(kit: kits.Kit) -> dict[str, Any]:

@@ -44,8 +44,7 @@ def bench(
     splits: Annotated[int, typer.Option(min=1, help=f"Random splits of {' and '.join(ACCURACY)}.")] = 1,
     cells: Annotated[str, typer.Option(help="Measure only cells with this in their name: ORL, dlib.")] = "",
     output: Annotated[
-        Path | None,
-        typer.Option("--json", help=f"Save results here; {' and '.join(ACCURACY)} continue from it."),
+        Path | None, typer.Option("--json", help=f"Save results here; {' and '.join(ACCURACY)} continue from it.")
     ] = None,
     data: Data = DATA,
 ) -> None:

@@ -29,8 +29,7 @@ ALLOWED = {
     "audit": BASE | {"events"},
     "monitor": BASE | {"events"},
     "enrol": BASE | {"camera", "vision", "kit"},
-    "settings": BASE | {"settings_file", "camera", "vision", "decision", "events", "sinks", "audit", "monitor"},
-    "settings_file": BASE | {"camera"},
+    "settings": BASE | {"camera", "vision", "decision", "events", "sinks", "audit", "monitor"},
     # These know the other rooms.
     "terminal": BASE | {"camera", "vision", "decision", "events", "sinks", "kit", "audit", "monitor", "settings"},
     "doctor": BASE | {"camera", "vision", "kit", "settings", "terminal"},

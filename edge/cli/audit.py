@@ -61,8 +61,7 @@ def export(
 
 @app.command()
 def prune(
-    days: Annotated[int, typer.Option(min=1, help="Delete entries that are older.")],
-    path: LogArgument = paths.AUDIT_LOG,
+    days: Annotated[int, typer.Option(min=1, help="Delete entries that are older.")], path: LogArgument = paths.AUDIT_LOG
 ) -> None:
     """Delete old entries and their pictures. The chain of the rest stays valid. Prints one JSON object."""
     with closing(AuditLog(path, must_exist=True)) as log:

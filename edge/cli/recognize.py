@@ -33,8 +33,7 @@ def recognize(
         str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics and /healthz, e.g. 127.0.0.1:9109.")
     ] = None,
     challenge: Annotated[
-        bool | None,
-        typer.Option("--challenge/--no-challenge", help="Before a grant, ask the person to turn the head or nod."),
+        bool | None, typer.Option("--challenge/--no-challenge", help="Before a grant, ask the person to turn the head or nod.")
     ] = None,
     needed: Annotated[int | None, typer.Option(min=2, help="Frames that must show the same person...")] = None,
     window: Annotated[int | None, typer.Option(min=2, help="...among this many recent frames.")] = None,
@@ -77,8 +76,7 @@ def image(
     public_key: options.PublicKeyOption = None,
     cropped: Annotated[bool, typer.Option("--cropped", help="The photos show faces only: do not search for faces.")] = False,
     min_face: Annotated[
-        int | None,
-        typer.Option(min=10, help="Smallest face to look for: its width in pixels (default: 1/12 of the photo)."),
+        int | None, typer.Option(min=10, help="Smallest face to look for: its width in pixels (default: 1/12 of the photo).")
     ] = None,
 ) -> None:
     """Recognise the people in photos. Prints one JSON object per face, and one per photo without a face."""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from edge import paths, settings_file
+from edge import paths
 from edge import settings as configuration
 from edge.camera.sources import open_camera
 from edge.cli import common as console
@@ -39,7 +39,7 @@ def check(file: options.SettingsArgument = None) -> None:
 def show(file: options.SettingsArgument = None) -> None:
     """Print the active settings as TOML. Includes the defaults. Passwords are hidden."""
     stored = configuration.load(paths.find_settings(file))
-    typer.echo(settings_file.as_toml(stored.override(kit={"path": paths.from_environment(paths.KIT_VARIABLE)})), nl=False)
+    typer.echo(configuration.as_toml(stored.override(kit={"path": paths.from_environment(paths.KIT_VARIABLE)})), nl=False)
 
 
 @config.command()

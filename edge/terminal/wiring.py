@@ -21,9 +21,9 @@ from edge.kit import selftest
 from edge.kit.format import Kit
 from edge.kit.store import Store
 from edge.kit.watch import KitWatch, ProbationRecognizer
+from edge.monitor.annotate import VideoWriter
 from edge.monitor.metrics import Metrics
 from edge.monitor.preview import Preview
-from edge.monitor.video import VideoWriter
 from edge.settings import Settings, read_door_list
 from edge.sinks import gpio
 from edge.sinks.command import CommandSink

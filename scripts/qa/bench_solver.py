@@ -86,10 +86,7 @@ def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 def _difference(one: Any, other: Any) -> dict[str, float]:
     """Return the largest difference of an entry of Z, and the relative difference of D."""
-    return {
-        "Z": float(np.abs(one.Z - other.Z).max()),
-        "D": float(np.linalg.norm(one.D - other.D) / np.linalg.norm(other.D)),
-    }
+    return {"Z": float(np.abs(one.Z - other.Z).max()), "D": float(np.linalg.norm(one.D - other.D) / np.linalg.norm(other.D))}
 
 
 def table(result: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from edge import settings as configuration
-from edge.settings_file import table_type, to_toml
+from edge.settings import table_type, to_toml
 
 FILE = Path(configuration.__file__).with_name("settings.template.toml")
 PAGE = Path("docs/reference/settings.md")

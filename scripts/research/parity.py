@@ -22,12 +22,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
-def main(
-    splits: Splits = 5,
-    output: Output = None,
-    data: Data = DATA,
-    only: Only = "",
-) -> None:
+def main(splits: Splits = 5, output: Output = None, data: Data = DATA, only: Only = "") -> None:
     """Train, choose iterations and export as `edge-export build` does, and compare on the test faces."""
     results = ResultsFile(output)
     cells = [(key, cell, row) for key, cell, row in chosen_cells(splits, only) if row.schedule == "fast"]

@@ -42,12 +42,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
-def main(
-    splits: Splits = 5,
-    output: Output = None,
-    data: Data = DATA,
-    only: Only = "",
-) -> None:
+def main(splits: Splits = 5, output: Output = None, data: Data = DATA, only: Only = "") -> None:
     """Measure all cells and print the table."""
     results = ResultsFile(output)
 
@@ -60,10 +55,7 @@ def main(
 
 
 def measure_cells(
-    results: ResultsFile,
-    cells: Iterable[tuple[str, Cell, Row]],
-    data: Path,
-    measure: Callable[[Array, Array, Cell, Row], Any],
+    results: ResultsFile, cells: Iterable[tuple[str, Cell, Row]], data: Path, measure: Callable[[Array, Array, Cell, Row], Any]
 ) -> Iterator[str]:
     """Measure and save the cells that are not in the results. Yield the keys of all cells."""
     for key, cell, row in cells:

@@ -45,7 +45,7 @@ from edge.errors import (
 from edge.kit import format as kits
 from edge.kit import guard as onnx_guard
 from edge.kit.manifest import Manifest
-from edge.settings_file import as_toml
+from edge.settings import as_toml
 from edge.vision.recognize import Recognizer
 from tests.fakes.mjpeg_server import grey_jpeg, part
 from tests.fixtures import kits as doors

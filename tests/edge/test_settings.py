@@ -18,8 +18,7 @@ from edge import settings as configuration
 from edge.credentials import read_secret
 from edge.decision.visit import VisitRules
 from edge.errors import DoorListError, ParameterError, SettingsError
-from edge.settings import Settings, parse, read_door_list
-from edge.settings_file import as_toml, table_type, to_toml
+from edge.settings import Settings, as_toml, parse, read_door_list, table_type, to_toml
 from scripts.qa.settings_template import FILE, field_docs, template
 from tests.fixtures.command import run_edge
 from tests.fixtures.data import ROOT
@@ -79,10 +78,7 @@ def test_override_replaces_given_values_only() -> None:
         ('[door]\nlist = ""', "settings.toml: [door] list must be a path, not ''"),
         ("visits = 3", "settings.toml: visits must be a table: [visits]"),
         ("[[visits]]", "settings.toml: visits must be a table: [visits]"),
-        (
-            "[visits]\nmax_age_seconds = 2",
-            "settings.toml: [visits] max_age_seconds must be more than 0 and at most 1, not 2",
-        ),
+        ("[visits]\nmax_age_seconds = 2", "settings.toml: [visits] max_age_seconds must be more than 0 and at most 1, not 2"),
         ("[visits]\nneeded = 9", "settings.toml: [visits] needed must be between 2 and window, .*"),
         ("[camera]\nmax_fps = nan", "settings.toml: [camera] max_fps must be a number, not nan"),
         ("[camera]\nstall_seconds = 0", "settings.toml: [camera] stall_seconds must be between 0.5 and 60, not 0"),

@@ -49,7 +49,11 @@ def copies(crops: NDArray[np.uint8], number: int, rng: np.random.Generator, land
         cover = COVERS[k % len(COVERS)]
         if cover is not None:
             mask = cover(face.shape, rng, landmarks)
-            face = np.where(mask, (_dark if cover is _glasses else _cloth)(face.shape, rng), face)
+            dark = cover is _glasses  # lenses, else cloth
+            paint = (
+                rng.uniform(0, 50) + rng.uniform(0, 6) * rng.standard_normal(face.shape) if dark else _cloth(face.shape, rng)
+            )
+            face = np.where(mask, paint, face)
         face = np.clip(face, 0, 255).astype(np.uint8)
         made.append(face[:, ::-1] if (i + k) % 2 == 0 else face)
     return np.array(made, np.uint8).reshape(-1, *crops.shape[1:])
@@ -105,10 +109,6 @@ def _block(shape: tuple[int, ...], rng: np.random.Generator, landmarks: Array) -
     mask = np.zeros(shape, bool)
     mask[top : top + size[0], left : left + size[1]] = True
     return mask
-
-
-def _dark(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    return rng.uniform(0, 50) + rng.uniform(0, 6) * rng.standard_normal(shape)
 
 
 def _cloth(shape: tuple[int, ...], rng: np.random.Generator) -> Array:

@@ -6,7 +6,8 @@ A method is a dataclass; its fields are its parameters. It fits in `_learn` and 
 import warnings
 from dataclasses import KW_ONLY, dataclass, fields
 from numbers import Integral
-from typing import Any, Self
+from types import NoneType
+from typing import Any, Self, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -67,15 +68,15 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def _check_parameters(self) -> None:
         """Raise ParameterError unless floats are positive and finite, and integers at least 1 or `least` of the metadata."""
         for field in fields(self):
-            name, kind, value = field.name, str(field.type), getattr(self, field.name)
+            name, kinds, value = field.name, get_args(field.type) or (field.type,), getattr(self, field.name)
             least = field.metadata.get("least", 1)
             if name in CHOICES and value not in CHOICES[name]:
                 raise ParameterError(f"{name} must be one of {', '.join(CHOICES[name])}, not {value!r}")
-            if name == "random_state" or (value is None and kind.endswith("None")):
+            if name == "random_state" or (value is None and NoneType in kinds):
                 continue
-            if kind.startswith("float") and not (isinstance(value, (int, float, np.number)) and 0 < value < np.inf):
+            if float in kinds and not (isinstance(value, (int, float, np.number)) and 0 < value < np.inf):
                 raise ParameterError(f"{name} must be more than 0 and finite, not {value!r}")
-            if kind.startswith("int") and not (isinstance(value, Integral) and value >= least):
+            if int in kinds and not (isinstance(value, Integral) and value >= least):
                 raise ParameterError(f"{name} must be a whole number of at least {least}, not {value!r}")
 
     def _begin(self, X: Array, y: Array) -> tuple[Array, Array]:

@@ -144,6 +144,5 @@ def check_solution(result: SolverResult) -> None:
         raise TrainingError(COLLAPSED, "Use a larger lam or a smaller alpha.")
     if not result.converged:
         raise TrainingError(
-            f"Training did not converge in {result.iterations} iterations.",
-            "Use the schedule `fast`, or a lam nearer to 25.",
+            f"Training did not converge in {result.iterations} iterations.", "Use the schedule `fast`, or a lam nearer to 25."
         )

@@ -73,12 +73,7 @@ def test_image_finds_faces_in_photos(door: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_bad_input_is_one_sentence_and_an_exit_code(
-    door: Path,
-    words: list[str],
-    code: int,
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    door: Path, words: list[str], code: int, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_edge(monkeypatch, *words) == code
     out, err = capsys.readouterr()

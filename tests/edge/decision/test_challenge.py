@@ -144,10 +144,7 @@ def test_person_must_be_recognised_during_the_movement() -> None:
     assert visit.looks_straight().outcome == "granted", "one frame during the movement is enough"
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [({"label": "ben"}, "another person"), ({"is_alone": False}, "not alone")],
-)
+@pytest.mark.parametrize(("change", "reason"), [({"label": "ben"}, "another person"), ({"is_alone": False}, "not alone")])
 def test_one_frame_with_another_person_denies(change: dict[str, Any], reason: str) -> None:
     for when in range(1, 9):
         visit = Watched().looks_straight().sees(*turn(HEAD, "left")[:when])

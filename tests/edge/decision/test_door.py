@@ -180,10 +180,7 @@ def test_patience_starts_with_the_first_usable_frame() -> None:
     ("sightings", "reason"),
     [
         ([unsure("anna", 0.0), unsure("anna", 0.2), unsure("anna", 0.4)], "unknown person"),
-        (
-            [low_quality(0.0), low_quality(0.2), low_quality(0.4, "dark"), unsure("anna", 0.6)],
-            "low image quality: blurred",
-        ),
+        ([low_quality(0.0), low_quality(0.2), low_quality(0.4, "dark"), unsure("anna", 0.6)], "low image quality: blurred"),
         ([unsure("anna", 0.0), sure("anna", 0.2)], "visit too short"),
         ([sure("anna", 0.0), replace(sure("anna", 0.2), confidence=math.nan)], "invalid scores"),
         ([sure("anna", 0.0)], None),

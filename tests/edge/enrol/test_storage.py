@@ -18,14 +18,7 @@ import pytest
 from edge.enrol import storage
 from edge.enrol.session import SIMILARITY, Identify
 from edge.enrol.storage import Enrolment, check_name, choose_detector, enrol
-from edge.errors import (
-    AlreadyEnrolledError,
-    DetectorMissingError,
-    EdgeError,
-    KitUnsafeError,
-    TooFewPhotosError,
-    UsageError,
-)
+from edge.errors import AlreadyEnrolledError, DetectorMissingError, EdgeError, KitUnsafeError, TooFewPhotosError, UsageError
 from edge.kit import format as kits
 from edge.kit.manifest import Thresholds
 from edge.vision.preprocess import features

@@ -50,10 +50,7 @@ def run_terminal(
 
         # The recording reads one picture ahead.
         events, terminal = run_to_end(
-            Recording("video", pictures()),
-            kit_watch.recognizer,
-            changes=kit_watch.next_change,
-            viewers=[views],
+            Recording("video", pictures()), kit_watch.recognizer, changes=kit_watch.next_change, viewers=[views]
         )
         while (change := kit_watch.next_change()) is not None:
             events.append(notice("kit", now=0.0, utc=NOON, outcome=change.outcome, reason=change.reason))

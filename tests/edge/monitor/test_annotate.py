@@ -63,11 +63,7 @@ numbers = st.floats(width=32) | st.floats(-50, 250, width=32)
     size=st.tuples(st.integers(1, 200), st.integers(1, 200)),
 )
 def test_drawing_accepts_any_mark(
-    box: tuple[float, float, float, float],
-    landmarks: np.ndarray | None,
-    text: str,
-    detail: str,
-    size: tuple[int, int],
+    box: tuple[float, float, float, float], landmarks: np.ndarray | None, text: str, detail: str, size: tuple[int, int]
 ) -> None:
     image = blank(*size)
     mark = Mark(box_xyxy=box, landmarks=landmarks, text=text, detail=detail, state="?")

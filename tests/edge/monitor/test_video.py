@@ -14,8 +14,7 @@ import pytest
 from edge.camera.base import Frame
 from edge.errors import UsageError
 from edge.events.view import View
-from edge.monitor.annotate import Image
-from edge.monitor.video import VideoWriter
+from edge.monitor.annotate import Image, VideoWriter
 from tests.fakes.sinks import Barrier
 
 
@@ -83,7 +82,7 @@ def test_live_video_drops_frames_and_never_blocks(tmp_path: Path, monkeypatch: p
         barrier(shown)
         return blank()
 
-    monkeypatch.setattr("edge.monitor.video.draw", stuck)
+    monkeypatch.setattr("edge.monitor.annotate.draw", stuck)
     writer = VideoWriter(tmp_path / "out.avi", fps=10, live=True)
     writer.show(view(0, 0.0))
     assert barrier.entered.wait(30)

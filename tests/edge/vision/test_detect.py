@@ -124,8 +124,7 @@ def test_memory_layout_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    "image",
-    [np.zeros((9, 9), np.uint8), np.zeros((9, 9, 4), np.uint8), np.zeros((9, 9, 3)), np.zeros((0, 9, 3), np.uint8)],
+    "image", [np.zeros((9, 9), np.uint8), np.zeros((9, 9, 4), np.uint8), np.zeros((9, 9, 3)), np.zeros((0, 9, 3), np.uint8)]
 )
 def test_other_images_are_rejected(image: np.ndarray) -> None:
     with pytest.raises(ValueError, match="uint8, H x W x 3"):

@@ -345,13 +345,7 @@ def test_same_size_is_the_same_image(shape: tuple[int, int]) -> None:
     assert np.array_equal(resize_crop(image, shape), image)
 
 
-@given(
-    st.integers(1, 60),
-    st.integers(1, 60),
-    st.integers(1, 60),
-    st.integers(1, 60),
-    st.sampled_from([0, 1, 128, 255]),
-)
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 60), st.integers(1, 60), st.sampled_from([0, 1, 128, 255]))
 @settings(max_examples=40)
 def test_constant_image_stays_constant(height: int, width: int, rows: int, columns: int, grey: int) -> None:
     resized = resize_crop(np.full((height, width), grey, np.uint8), (rows, columns))
@@ -360,11 +354,7 @@ def test_constant_image_stays_constant(height: int, width: int, rows: int, colum
     assert np.all(resized == grey)
 
 
-SHRINKS = [
-    ((96, 84), (48, 42)),
-    ((200, 180), (64, 64)),
-    ((96, 84), (50, 33)),
-]
+SHRINKS = [((96, 84), (48, 42)), ((200, 180), (64, 64)), ((96, 84), (50, 33))]
 
 
 @pytest.mark.parametrize(("old", "new"), SHRINKS)

@@ -242,11 +242,7 @@ def test_recognition_needs_few_packages_and_writes_no_file(tmp_path: Path) -> No
     environment = {name: value for name, value in os.environ.items() if name not in ("ORT_DISABLE_TELEMETRY", "CI")}
     environment |= {"HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "XDG_DATA_HOME": str(home / "data")}
     run = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "door.kit")],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", script, str(tmp_path / "door.kit")], cwd=ROOT, env=environment, capture_output=True, text=True
     )
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
     assert list(home.rglob("*")) == []

@@ -72,10 +72,7 @@ def difference(cover: Any, place: tuple[slice, slice], monkeypatch: pytest.Monke
     return float(np.mean(made[:, *place] != crops[0][place]))
 
 
-@pytest.mark.parametrize(
-    ("cover", "hidden", "seen"),
-    [(GLASSES, EYES, (MOUTH, FOREHEAD)), (SCARF, MOUTH, (EYES, FOREHEAD))],
-)
+@pytest.mark.parametrize(("cover", "hidden", "seen"), [(GLASSES, EYES, (MOUTH, FOREHEAD)), (SCARF, MOUTH, (EYES, FOREHEAD))])
 def test_glasses_cover_the_eyes_and_scarves_the_mouth(
     cover: Any, hidden: Any, seen: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -288,11 +288,7 @@ def test_command_writes_page_and_json(trainer: TrainerCommand, files: Path, tmp_
     ],
 )
 def test_bad_input_gives_a_sentence_and_an_exit_code(
-    trainer: TrainerCommand,
-    files: Path,
-    words: list[str],
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
+    trainer: TrainerCommand, files: Path, words: list[str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(files)
     code, out, err = trainer("evaluate", *words)

@@ -394,10 +394,7 @@ def test_failed_tuning_does_not_stop_other_methods(
 
 
 def test_failures_are_the_error_of_the_command(
-    trainer: TrainerCommand,
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    trainer: TrainerCommand, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise TrainingError("It failed.")
