@@ -23,9 +23,9 @@ from export.baseline_graph import BaselineFactors
 from export.nodes import EPS, TINY, Graph, Precision, stored_constants
 from trainer.baselines.coders import AnyCoding, BaselineCoder
 from trainer.features.network import CHANNELS, EMBEDDING, Network, prepared
-from trainer.features.parts import FAINT, fuse, unit_part
 from trainer.features.spec import Spec
 from trainer.method.coding import ROUNDING, Coder, Coding, code_by_factors, project
+from trainer.method.parts import FAINT, fuse, unit_part
 from trainer.model import Model
 from trainer.types import Array
 
@@ -46,7 +46,7 @@ class Factors:
     rows: Array | None = None
     """(d,) entries of the features that belong to a part of the face. None: the whole face."""
     parts: "tuple[Factors, ...]" = ()
-    """The factors of the parts (trainer.features.parts)."""
+    """The factors of the parts (trainer.method.parts)."""
 
     @classmethod
     def of(cls, model: Model) -> "Factors":
@@ -187,7 +187,7 @@ def _coded(g: Graph, x: str, factors: Factors, coding: Coding, precision: Precis
 
 
 def _fused(g: Graph, x: str, whole: str, factors: Factors, precision: Precision) -> None:
-    """Write scores (N,C): trainer.features.parts.fuse of the scores of the whole face and of each part."""
+    """Write scores (N,C): trainer.method.parts.fuse of the scores of the whole face and of each part."""
     scores = [whole]
     for number, part in enumerate(factors.parts, start=1):
         assert part.rows is not None

@@ -37,6 +37,18 @@ ALLOWED = {
 """Which rooms of edge a room may import. cli may import every room, and only cli modules may import cli."""
 
 
+TRAINER_BASE = {"types", "downloads", "presets", "parallel"}
+TRAINER_ALLOWED = {
+    "features": TRAINER_BASE,
+    "data": TRAINER_BASE | {"features"},
+    "method": TRAINER_BASE | {"features", "data"},
+    "baselines": TRAINER_BASE | {"features", "data", "method"},
+    "evaluation": TRAINER_BASE | {"features", "data", "method", "model", "thresholds"},
+    "paper": TRAINER_BASE | {"features", "data", "method", "baselines", "tuning"},
+}
+"""The same for the rooms of trainer. Its other modules are recipes that combine rooms."""
+
+
 def module_name(file: Path) -> str:
     return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
@@ -111,17 +123,23 @@ def test_packages_import_in_one_direction(package: str, forbidden: set[str]) -> 
     assert not wrong
 
 
-def test_rooms_of_edge_import_only_allowed_rooms() -> None:
+def disallowed_imports(package: str, allowed: dict[str, set[str]]) -> list[str]:
+    """The imports of rooms that the table does not allow."""
     wrong = []
     for name, file in MODULES.items():
-        package, _, rest = name.partition(".")
-        room = rest.split(".")[0]
-        if package != "edge" or room in {"", "cli", "__main__"}:
-            continue
-        rooms = {target.split(".")[1] for target in own_imports(file) if target.startswith("edge.")}
-        extra = rooms - ALLOWED.get(room, BASE) - {room}
-        wrong += [f"{name} imports edge.{target}" for target in sorted(extra)]
-    assert not wrong
+        room = name.split(".")[1] if name.startswith(f"{package}.") else ""
+        if room in allowed:
+            rooms = {target.split(".")[1] for target in own_imports(file) if target.startswith(f"{package}.")}
+            wrong += [f"{name} imports {package}.{target}" for target in sorted(rooms - allowed[room] - {room})]
+    return wrong
+
+
+def test_rooms_import_only_allowed_rooms() -> None:
+    base = dict.fromkeys(BASE, BASE)
+    assert not disallowed_imports("edge", ALLOWED | base) + disallowed_imports("trainer", TRAINER_ALLOWED)
+    folders = {path.parent.name for path in (ROOT / "edge").glob("*/__init__.py")} - {"cli"}
+    assert folders <= ALLOWED.keys(), "every room has a rule"
+    assert {path.parent.name for path in (ROOT / "trainer").glob("*/__init__.py")} - {"cli"} == TRAINER_ALLOWED.keys()
 
 
 def test_only_commands_import_commands() -> None:

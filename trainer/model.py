@@ -19,9 +19,9 @@ from edge.files import read_bytes, write_file
 from edge.kit.manifest import ALIGNMENTS
 from trainer.baselines.coders import AnyCoding, BaselineCoder, restored_coding
 from trainer.data.gallery import Gallery
-from trainer.features.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.features.spec import Spec, from_settings
 from trainer.method.coding import Coder, Coding
+from trainer.method.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.thresholds import StrangerCalibration
 from trainer.types import Array
 
@@ -46,7 +46,7 @@ class Model:
     W: Array
     """(C, m) float32, the classifier."""
     parts: Grid | None
-    """Grid of the parts of the face (trainer.features.parts), or None."""
+    """Grid of the parts of the face (trainer.method.parts), or None."""
     W_parts: Array
     """(P, C, m) float32, a classifier for each part."""
     atom_people: Array

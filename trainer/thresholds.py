@@ -88,7 +88,7 @@ def stranger_confidences(
 ) -> Array:
     """Return the confidence of each photo in a model that was trained without its person.
 
-    Photos with a suspected wrong label (trainer.data.label_noise) are left out: they may show an enrolled person.
+    Photos with a suspected wrong label (trainer.method.label_noise) are left out: they may show an enrolled person.
     """
     order = np.random.default_rng(0).permutation(len(gallery.people))
     fold_of = dict(zip(np.array(gallery.people)[order], np.arange(len(order)) % folds, strict=True))

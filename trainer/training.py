@@ -16,9 +16,9 @@ from edge.vision.confidence import score_confidence
 from edge.vision.preprocess import FeatureSpec
 from trainer.baselines.registry import Method
 from trainer.data.gallery import Gallery, check_not_enrolled, load_like
-from trainer.features.illumination import without_misleading_pixels
 from trainer.features.network import Network
 from trainer.features.spec import Spec, parse_network
+from trainer.illumination import without_misleading_pixels
 from trainer.method.base import FaceClassifier
 from trainer.method.estimator import LCLRRDL
 from trainer.method.solver import Step

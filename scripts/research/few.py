@@ -33,7 +33,7 @@ from trainer import update as enrol
 from trainer.data import detector
 from trainer.data.augment import COPIES
 from trainer.data.gallery import Gallery
-from trainer.features.illumination import without_misleading_pixels
+from trainer.illumination import without_misleading_pixels
 from trainer.method.estimator import LCLRRDL
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.presets import DEFAULT, PRESETS
@@ -43,7 +43,7 @@ from trainer.types import Array
 PHOTOS = (1, 2, 3, 5, 8)
 STRANGERS = 0.3
 NEUTRAL = 7  # the first photos of each person in AR
-SUITED = "by light"  # both or gradient, as `trainer fit` chooses (trainer.features.illumination)
+SUITED = "by light"  # both or gradient, as `trainer fit` chooses (trainer.illumination)
 
 
 class Faces(NamedTuple):

@@ -18,8 +18,8 @@ from export import graph
 from export.graph import CONTRAST, Factors
 from export.nodes import OPSET, PRECISIONS, Precision
 from tests.fixtures import kits as doors
-from trainer.features.parts import Grid
 from trainer.method.coding import Coding
+from trainer.method.parts import Grid
 from trainer.model import Model
 from trainer.types import Array
 

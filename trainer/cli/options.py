@@ -12,7 +12,7 @@ from edge.errors import UsageError
 from trainer.baselines.registry import METHODS
 from trainer.data.gallery import Gallery, load_gallery
 from trainer.features.network import SIDE, Network
-from trainer.features.parts import Grid
+from trainer.method.parts import Grid
 from trainer.tuning import Candidate
 
 Coding = Literal["l1", "l21"]

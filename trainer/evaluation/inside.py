@@ -7,8 +7,8 @@ import numpy as np
 from edge.vision.preprocess import DIRECTIONS
 from trainer.evaluation.measures import Share
 from trainer.evaluation.trials import Trial, Trials
-from trainer.features.parts import unit_scores
 from trainer.features.spec import Spec
+from trainer.method.parts import unit_scores
 from trainer.model import Model
 from trainer.types import Array
 

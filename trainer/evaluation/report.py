@@ -18,7 +18,7 @@ from trainer.evaluation.html import interval, paragraph, percent, rate, sentence
 from trainer.evaluation.inside import Inside, as_images, code_similarity
 from trainer.evaluation.measures import FPIRS, Share, Split
 from trainer.evaluation.trials import Trial
-from trainer.features.parts import Grid
+from trainer.method.parts import Grid
 from trainer.model import Model
 from trainer.thresholds import MIN_PEOPLE
 from trainer.types import Array

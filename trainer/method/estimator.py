@@ -10,11 +10,11 @@ from sklearn.utils.validation import check_random_state
 from edge.errors import ParameterError, TrainingError
 from edge.vision.preprocess import LANDMARK_TEMPLATES
 from trainer.data import augment
-from trainer.data.label_noise import apparent_classes
-from trainer.features.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.method.base import COLLAPSED, CodeClassifier
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
+from trainer.method.label_noise import apparent_classes
+from trainer.method.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.method.solver import SCHEDULES, Schedule, SolverResult, Step, locality_weights, solve
 from trainer.presets import ETA
 from trainer.types import Array
@@ -48,11 +48,11 @@ class LCLRRDL(CodeClassifier):
     classifier_codes: str = "coder"
     """W is learned on codes of this coder ("coder") or on the Z of training ("training", as printed)."""
     parts: Grid | None = None
-    """Grid (rows, columns) of the parts that are scored beside the whole face (trainer.features.parts)."""
+    """Grid (rows, columns) of the parts that are scored beside the whole face (trainer.method.parts)."""
     copies: int = field(default=0, metadata={"least": 0})
     """Altered copies of each crop (trainer.data.augment) that W is learned on too."""
     doubt: bool = True
-    """Leave samples out of W that look like another class to all other samples: wrong names (trainer.data.label_noise)."""
+    """Leave samples out of W that look like another class to all other samples: wrong names (trainer.method.label_noise)."""
     callback: Callable[[Step], None] | None = None
     """Called with a Step after each iteration of the solver."""
 

@@ -27,7 +27,7 @@ from trainer.evaluation import figures
 from trainer.evaluation.evaluate import Evaluation, measure
 from trainer.evaluation.report import page
 from trainer.evaluation.trials import run_trials, system_of_model
-from trainer.features.parts import Grid
+from trainer.method.parts import Grid
 from trainer.thresholds import StrangerCalibration
 
 pytestmark = pytest.mark.slow

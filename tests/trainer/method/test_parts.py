@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from edge.errors import ParameterError
 from edge.vision.preprocess import KINDS, FeatureSpec
 from tests.fixtures.data import faces
-from trainer.features.parts import fuse, part_rows
 from trainer.method.estimator import LCLRRDL
+from trainer.method.parts import fuse, part_rows
 
 SPEC = FeatureSpec(height=24, width=20, kind="both")
 grids = st.tuples(st.integers(1, 4), st.integers(1, 4)).filter(lambda grid: grid[0] * grid[1] > 1)

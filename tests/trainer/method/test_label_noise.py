@@ -13,9 +13,9 @@ from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces, write_photos
 from tests.fixtures.trainer_command import TrainerCommand
 from trainer.data.gallery import Gallery
-from trainer.data.label_noise import apparent_classes, leave_one_out_scores
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.estimator import LCLRRDL
+from trainer.method.label_noise import apparent_classes, leave_one_out_scores
 from trainer.model import Model
 from trainer.thresholds import stranger_confidences
 from trainer.types import Array

@@ -54,9 +54,10 @@ def fuse(scores: Sequence[Array]) -> Array:
     """Combine the scores (C,n) of the whole face and of its parts; without parts, return them unchanged."""
     if len(scores) == 1:
         return scores[0]
-    return np.mean([unit * unit.max(axis=0) for unit in map(unit_scores, scores)], axis=0, dtype=scores[0].dtype)
+    fused: Array = np.mean([unit * unit.max(axis=0) for unit in map(unit_scores, scores)], axis=0, dtype=scores[0].dtype)
+    return fused
 
 
 def unit_scores(scores: Array) -> Array:
     """Scale scores (C,n) to unit length. The highest of each column is then the part's confidence, and its weight."""
-    return scores / np.maximum(np.linalg.norm(scores, axis=0), FAINT)
+    return np.asarray(scores / np.maximum(np.linalg.norm(scores, axis=0), FAINT))

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from trainer.features.parts import fuse
 from trainer.method.classifier import one_hot
+from trainer.method.parts import fuse
 from trainer.types import Array
 
 LEADS = (0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # of another class, from 0 (random scores) to 1; tried in this order
@@ -56,4 +56,4 @@ def leave_one_out_scores(Z: Array, H: Array, eta: float, trusted: Array) -> Arra
     gram.flat[:: len(gram) + 1] += eta
     half = solve_triangular(cholesky(gram, lower=True, check_finite=False), Z, lower=True, check_finite=False)
     own = trusted * np.minimum(np.einsum("ij,ij->j", half, half), 1 - np.finfo(float).eps)
-    return ((H[:, trusted] @ half[:, trusted].T) @ half - H * own) / (1 - own)
+    return np.asarray(((H[:, trusted] @ half[:, trusted].T) @ half - H * own) / (1 - own))

@@ -11,8 +11,8 @@ import pytest
 from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces, write_photos
 from tests.fixtures.trainer_command import TrainerCommand
-from trainer.features import illumination as light
-from trainer.features.illumination import without_misleading_pixels
+from trainer import illumination as light
+from trainer.illumination import without_misleading_pixels
 from trainer.method.classifier import one_hot, ridge
 from trainer.model import Model
 from trainer.types import Array
