@@ -98,7 +98,7 @@ def to_model(estimator: Any, gallery: Gallery, spec: Spec, training: dict[str, A
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class TrainingPlan:
     """A training whose photos are loaded and whose parameters are complete."""
 
     method: Method
@@ -119,7 +119,7 @@ def prepare(
     options: dict[str, Any],
     progress: Progress = silent,
     say: Say = silent,
-) -> Job:
+) -> TrainingPlan:
     """Complete the parameters and load the photos: `options` override the TOML file `config`, which overrides the preset.
 
     `load` returns the training photos for a network, or for our own features (None).
@@ -147,20 +147,20 @@ def prepare(
         usual_spec, spec = spec, without_misleading_pixels(gallery.images, gallery.labels, spec)
         if spec != usual_spec:
             notes += ("The light differs much between the photos: using --features gradient instead of both.",)
-    return Job(method=method, gallery=gallery, strangers=others, spec=spec, parameters=parameters, notes=notes)
+    return TrainingPlan(method=method, gallery=gallery, strangers=others, spec=spec, parameters=parameters, notes=notes)
 
 
-def result_notes(job: Job, model: Model, *, calibrated: bool) -> list[str]:
-    """Return notes for the user about the model of a job. `calibrated`: the threshold was to be measured."""
+def result_notes(plan: TrainingPlan, model: Model, *, calibrated: bool) -> list[str]:
+    """Return notes for the user about the model of a plan. `calibrated`: the threshold was to be measured."""
     notes = []
     if model.calibration is None:
         why = f"needs {MIN_PEOPLE} people or --strangers" if calibrated else "was turned off"
         notes.append(f"The threshold against strangers was not measured: the measurement {why}.")
-    suspected = model.suspected_labels(job.gallery.sources)
+    suspected = model.suspected_labels(plan.gallery.sources)
     if suspected:
         notes.append(f"Not used, because the names may be wrong: {some(suspected)}. --no-doubt uses them.")
     atoms = model.parameters["atoms_per_class"] or 0
-    few = sum(photos < atoms for photos in Counter(job.gallery.labels.tolist()).values())
+    few = sum(photos < atoms for photos in Counter(plan.gallery.labels.tolist()).values())
     if few:
         hint = " --augment improves their recognition." if model.parameters.get("copies") == 0 else ""
         notes.append(f"{plural(few, 'person has', 'people have')} fewer photos than {atoms} atoms.{hint}")

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class LogEntry:
     """One entry of the log."""
 
     seq: int
@@ -155,16 +155,16 @@ class AuditLog:
 
     # Writing
 
-    def append(self, event: Event) -> Entry:
+    def append(self, event: Event) -> LogEntry:
         """Write an event to disk. An event that is already in the log is not written again."""
         return self._append(asdict(event))
 
-    def append_picture(self, event_id: str, box: bytes, now: datetime) -> Entry:
+    def append_picture(self, event_id: str, box: bytes, now: datetime) -> LogEntry:
         """Write the sealed picture of an event, and its hash into the chain."""
         facts = {"kind": "picture", "utc": utc_text(now), "of": event_id, "sha256": hashlib.sha256(box).hexdigest()}
         return self._append(facts, picture=(event_id, box))
 
-    def withhold(self, event: Event, reason: str, now: datetime) -> Entry:
+    def withhold(self, event: Event, reason: str, now: datetime) -> LogEntry:
         """Write that no sink acted on a logged grant."""
         return self._append({"kind": "withheld", "utc": utc_text(now), "of": event.event_id, "reason": reason})
 
@@ -194,7 +194,7 @@ class AuditLog:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the write-ahead file still contains the deleted entries
         return deleted
 
-    def _append(self, facts: Mapping[str, Any], *, picture: tuple[str, bytes] | None = None) -> Entry:
+    def _append(self, facts: Mapping[str, Any], *, picture: tuple[str, bytes] | None = None) -> LogEntry:
         with self._transaction():
             for entry in self._entries("WHERE json_extract(json, '$.event_id') = ?", (facts.get("event_id"),)):
                 return entry
@@ -202,11 +202,11 @@ class AuditLog:
                 self._db.execute("INSERT INTO pictures VALUES (?, ?)", picture)
             return self._insert(facts)
 
-    def _insert(self, facts: Mapping[str, Any]) -> Entry:
+    def _insert(self, facts: Mapping[str, Any]) -> LogEntry:
         last = next(self._entries("ORDER BY seq DESC LIMIT 1"), None)
         seq, previous = (1, FIRST_HASH) if last is None else (last.seq + 1, last.hash)
         text = strict_json(facts)
-        entry = Entry(seq=seq, json=text, hash=entry_hash(previous, seq, text))
+        entry = LogEntry(seq=seq, json=text, hash=entry_hash(previous, seq, text))
         self._db.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.seq, entry.json, entry.hash))
         return entry
 
@@ -225,7 +225,7 @@ class AuditLog:
 
     # Reading
 
-    def entries(self, *, last: int | None = None) -> Iterator[Entry]:
+    def entries(self, *, last: int | None = None) -> Iterator[LogEntry]:
         """Yield all entries, or the `last` ones, in order."""
         with _plain_errors(self.path):
             if last is not None:
@@ -274,7 +274,7 @@ class AuditLog:
                 raise AuditChainError("The log contains pictures without an entry.", DO_NOT_TRUST)
         return Verified(entries=seq - first + 1, first=first, pictures=pictures, head=f"{seq}:{previous}" if seq else None)
 
-    def _check_picture(self, entry: Entry) -> bool:
+    def _check_picture(self, entry: LogEntry) -> bool:
         """Whether the entry is about a picture, which must be unchanged."""
         facts = entry.facts
         if facts.get("kind") != "picture":
@@ -293,9 +293,9 @@ class AuditLog:
             raise AuditChainError(f"The entries before {first} are missing and were not pruned.", DO_NOT_TRUST)
         return str(pruned.facts.get("hash"))
 
-    def _entries(self, condition: str, values: Sequence[Any] = ()) -> Iterator[Entry]:
+    def _entries(self, condition: str, values: Sequence[Any] = ()) -> Iterator[LogEntry]:
         for seq, text, digest in self._db.execute(f"SELECT seq, json, hash FROM entries {condition}", values):
-            yield Entry(seq=seq, json=text, hash=digest)
+            yield LogEntry(seq=seq, json=text, hash=digest)
 
     def _value(self, query: str, values: Mapping[str, str] | None = None) -> Any:
         return self._db.execute(query, values or {}).fetchone()[0]

@@ -8,21 +8,21 @@ from types import SimpleNamespace
 from typing import Any
 
 from edge.audit.crypto import open_box
-from edge.audit.log import DO_NOT_TRUST, AuditLog, Entry
+from edge.audit.log import DO_NOT_TRUST, AuditLog, LogEntry
 from edge.errors import AuditChainError, UsageError
 from edge.events.event import Event
 from edge.files import write_atomically
 from edge.text import printable, strict_json
 
 
-def entry_line(entry: Entry) -> str:
+def entry_line(entry: LogEntry) -> str:
     """Return one line of text about an entry."""
     facts = entry.facts
     kind, outcome, label, reason = (printable(str(facts.get(key) or "")) for key in ("kind", "outcome", "label", "reason"))
     return f"{entry.seq:>6}  {printable(str(facts.get('utc')))}  {kind:<9} {outcome:<8} {label:<12}  {reason}".rstrip()
 
 
-def export(entries: Iterable[Entry], form: str) -> Iterator[str]:
+def export(entries: Iterable[LogEntry], form: str) -> Iterator[str]:
     """Yield lines of JSON, or of CSV with the fields of events as columns and all other facts in the last column."""
     if form == "jsonl":
         for entry in entries:

@@ -20,7 +20,7 @@ from edge.vision.recognize import Recognizer
 
 WARM_UP = 5
 WAIT_SECONDS = 5.0
-STAGES = ("read", *stages.STAGES)
+BENCH_STAGES = ("read", *stages.STAGES)
 GOALS = {"recognition_share": 0.05, "whole_to_detector": 1.3}
 """Upper limits."""
 

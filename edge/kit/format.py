@@ -22,7 +22,7 @@ from edge.kit.manifest import Manifest
 
 MANIFEST, RECOGNIZER, DETECTOR = "manifest.json", "recognizer.onnx", "detector.onnx"
 LICENSE, DETECTOR_LICENSE, SIGNATURE = "LICENSE.txt", "LICENSE-detector.txt", "signature.ed25519"
-PARTS = (MANIFEST, RECOGNIZER, DETECTOR, LICENSE, DETECTOR_LICENSE, SIGNATURE)  # in this order
+FILES_IN_KIT = (MANIFEST, RECOGNIZER, DETECTOR, LICENSE, DETECTOR_LICENSE, SIGNATURE)  # in this order
 MAX_BYTES = 64 << 20
 
 _COPY_AGAIN = "Copy the kit again, or build it again."
@@ -113,9 +113,9 @@ def parse(data: bytes, public_key: bytes | None = None) -> Kit:
 
 
 def pack(parts: Mapping[str, bytes]) -> bytes:
-    """Write the canonical zip file of these parts: stored, in the order of PARTS, dated 1980, mode 0600."""
+    """Write the canonical zip file of these parts: stored, in the order of FILES_IN_KIT, dated 1980, mode 0600."""
     body, directory = bytearray(), b""
-    names = [name for name in PARTS if name in parts]
+    names = [name for name in FILES_IN_KIT if name in parts]
     for name in names:
         part, label = parts[name], name.encode()
         # flags, method, time, date, checksum, stored and real length, length of the name and of the extra field

@@ -116,7 +116,7 @@ def table(result: dict[str, Any]) -> str:
         return "-" if times is None else f"{times['p50']:{form}} / {times['p95']:{form}}"
 
     row("frames, with a face, recognised", lambda kit: f"{kit['frames']}, {kit['with_face']}, {kit['recognised']}")
-    for stage in bench.STAGES:
+    for stage in bench.BENCH_STAGES:
         row(f"{stage}, ms", lambda kit, stage=stage: pair(kit["stages_ms"].get(stage), ".2f"))  # type: ignore[misc]
     row("frames per second, maximum", lambda kit: f"{kit['frames_per_second']:.0f}")
     goals = first["goals"]

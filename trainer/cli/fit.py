@@ -20,7 +20,7 @@ from trainer.thresholds import FOLDS, FPIR
 
 FEATURES = f"Features of a face: {', '.join(KINDS)}, sface, onnx:FILE[,mean=M][,scale=S], or sface+both."
 PRESET = f"Named parameters (default: {DEFAULT}; for a network: sface)."
-PARTS = "Grid of face parts with their own classifier; or none."
+PARTS_HELP = "Grid of face parts with their own classifier; or none."
 CALIBRATE = f"Measure the threshold against strangers ({FOLDS} more trainings)."
 STRANGERS = "Photos of people who are not enrolled, for the threshold: a folder, .npz or .mat."
 Locality = Literal["exp", "squared"]
@@ -40,7 +40,7 @@ def fit(
     atoms: Annotated[int | None, typer.Option(min=1, help="Dictionary atoms per person.")] = None,
     features: Annotated[str | None, typer.Option(help=FEATURES)] = None,
     coding: Annotated[options.Coding | None, typer.Option(help="How the device codes a face.")] = None,
-    parts: Annotated[str | None, typer.Option(metavar="ROWSxCOLUMNS", help=PARTS)] = None,
+    parts: Annotated[str | None, typer.Option(metavar="ROWSxCOLUMNS", help=PARTS_HELP)] = None,
     lam: Annotated[float | None, typer.Option(help="Weight of the error E.")] = None,
     alpha: Annotated[float | None, typer.Option(help="Weight of locality.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Weight of the size of D.")] = None,

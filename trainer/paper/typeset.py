@@ -39,7 +39,7 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """One entry of a table."""
 
     paper: float | None
@@ -67,7 +67,7 @@ class Column:
 
     name: str  # in the CSV file
     heading: str
-    entries: dict[str, Entry]  # by row
+    entries: dict[str, TableEntry]  # by row
 
 
 def build_tables(results: Results) -> dict[str, list[Column]]:
@@ -92,10 +92,10 @@ def build_tables(results: Results) -> dict[str, list[Column]]:
     return tables
 
 
-def _entries(rows: Iterable[str], column: str, ours: dict[str, Mean], best: float | None) -> dict[str, Entry]:
+def _entries(rows: Iterable[str], column: str, ours: dict[str, Mean], best: float | None) -> dict[str, TableEntry]:
     paper, means = PUBLISHED[column], {row: ours.get(row) for row in rows}
     return {
-        row: Entry(paper.get(row.partition("/")[0]), mean, mean is not None and mean.value == best)
+        row: TableEntry(paper.get(row.partition("/")[0]), mean, mean is not None and mean.value == best)
         for row, mean in means.items()
     }
 
@@ -146,7 +146,7 @@ def markdown(results: Results) -> str:
     return "\n\n".join([*parts, "\n".join(f"- {sentence}" for sentence in findings(results))]) + "\n"
 
 
-def _markdown_entry(entry: Entry) -> str:
+def _markdown_entry(entry: TableEntry) -> str:
     paper = "" if entry.paper is None else f"{entry.paper:.1f} →"
     difference = f"({entry.difference})" if entry.difference else ""
     return " ".join(filter(None, (paper, entry.measured("**{}**", "±"), difference)))
@@ -174,7 +174,7 @@ def latex(results: Results) -> str:
     return "\n".join(lines)
 
 
-def _latex_entry(entry: Entry) -> tuple[str, str]:
+def _latex_entry(entry: TableEntry) -> tuple[str, str]:
     """Return our figure, and the paper's with the difference."""
     ours = entry.measured(r"\mathbf{{{}}}", r"\pm")
     paper = "" if entry.paper is None else f"{entry.paper:.1f}" + (f" (${entry.difference}$)" if entry.difference else "")

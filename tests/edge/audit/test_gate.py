@@ -20,7 +20,7 @@ import pytest
 from edge.audit import gate as gates
 from edge.audit.crypto import open_box, write_keys
 from edge.audit.gate import AuditGate, AuditSettings
-from edge.audit.log import AuditLog, Entry
+from edge.audit.log import AuditLog, LogEntry
 from edge.audit.report import decrypt_pictures
 from edge.camera.base import Frame
 from edge.errors import AuditError, ParameterError, UsageError
@@ -92,7 +92,7 @@ def test_grant_delayed_by_the_disk_is_denied_and_logged_as_withheld(path: Path, 
     served = RecordingSink()
     append = AuditLog.append
 
-    def slow(log: AuditLog, event: Event) -> Entry:
+    def slow(log: AuditLog, event: Event) -> LogEntry:
         now[0] += 2.5 if event.grants else 0.0
         return append(log, event)
 
@@ -111,7 +111,7 @@ def test_grant_delayed_by_a_failing_disk_is_denied_without_a_required_log(path: 
     now = [0.0]
     served = RecordingSink()
 
-    def slow(log: AuditLog, event: Event) -> Entry:
+    def slow(log: AuditLog, event: Event) -> LogEntry:
         now[0] += 2.5
         raise AuditError("held by another program")
 
@@ -144,7 +144,7 @@ def test_hanging_disk_never_blocks_handle(path: Path, monkeypatch: pytest.Monkey
     entered = threading.Event()
     append = AuditLog.append
 
-    def stuck(log: AuditLog, event: Event) -> Entry:
+    def stuck(log: AuditLog, event: Event) -> LogEntry:
         entered.set()
         gate.wait(30)
         return append(log, event)

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.audit.log import AuditLog, Entry, _plain_errors
+from edge.audit.log import AuditLog, LogEntry, _plain_errors
 from edge.errors import AuditChainError, AuditDamagedError, AuditError, UsageError
 from edge.events.event import notice
 from tests.fixtures.events import NOON, make_event
@@ -36,7 +36,7 @@ def alter(path: Path, *statements: str) -> None:
             db.execute(statement)
 
 
-def head_of(entry: Entry) -> str:
+def head_of(entry: LogEntry) -> str:
     return f"{entry.seq}:{entry.hash}"
 
 
@@ -100,7 +100,7 @@ def test_change_of_the_file_is_detected(log: AuditLog, path: Path, change: list[
 def test_entry_that_is_not_an_object_is_rejected() -> None:
     for text in ("3", "{", "[" * 100_000):
         with pytest.raises(AuditChainError, match="Entry 7 was not written"):
-            Entry(seq=7, json=text, hash="").facts  # noqa: B018
+            LogEntry(seq=7, json=text, hash="").facts  # noqa: B018
 
 
 def test_failed_write_leaves_the_log_usable(log: AuditLog) -> None:

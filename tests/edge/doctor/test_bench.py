@@ -51,7 +51,7 @@ def test_every_stage_is_timed_and_the_numbers_fit_together(kit: Path, visit: Pat
     counted = []
     with open_camera(str(visit)) as camera:
         report = bench.measure(Recognizer.load(kit), camera, report=lambda done, total: counted.append((done, total)))
-    assert tuple(report.stages_ms) == bench.STAGES
+    assert tuple(report.stages_ms) == bench.BENCH_STAGES
     assert (report.frames, report.with_face, report.width, report.height) == (5, 4, 640, 480)
     assert counted == [(i, 200) for i in range(1, 6)]
     assert 0 < report.recognised <= 4
@@ -85,7 +85,7 @@ def test_command_prints_json(
     out, err = capsys.readouterr()
     (line,) = out.splitlines()
     found = json.loads(line)
-    assert (found["schema"], found["frames"], set(found["stages_ms"])) == (1, 2, set(bench.STAGES))
+    assert (found["schema"], found["frames"], set(found["stages_ms"])) == (1, 2, set(bench.BENCH_STAGES))
     assert found["recognition_share"]["p50"] > 0
     assert err == ""
 
@@ -112,7 +112,7 @@ def test_table_shows_the_goals() -> None:
         frames=2,
         with_face=2,
         recognised=2,
-        stages_ms=dict.fromkeys(bench.STAGES, times),
+        stages_ms=dict.fromkeys(bench.BENCH_STAGES, times),
         frames_per_second=10.0,
         recognition_share=times,
         after_detection_share=times,
