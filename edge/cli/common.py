@@ -20,7 +20,7 @@ from edge.files import read_bytes as read_bytes
 from edge.sinks.stdout import LineWriter
 from edge.text import printable
 
-OUTPUT_SCHEMA = 1
+OUTPUT_SCHEMA = 2
 """Version of the JSON objects that `edge` commands print. Events have a version of their own."""
 REPEAT_SECONDS = 10.0
 """A repeated warning is logged once in this time: a fault in every frame must not fill an SD card."""

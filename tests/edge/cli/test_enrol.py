@@ -38,7 +38,7 @@ def test_capture_writes_photos_and_prints_json(
     assert run_main(monkeypatch, cli.main, "capture", "anna", "--camera", "session", "--detector", "detector.onnx") == 0
     out, err = capsys.readouterr()
     found = json.loads(out)
-    assert (found["schema"], found["name"], len(found["photos"])) == (1, "anna", len(found["poses"]))
+    assert (found["schema"], found["name"], len(found["photos"])) == (2, "anna", len(found["poses"]))
     assert all(Path(file).is_file() for file in found["photos"])
     assert f"{len(found['photos'])} photos of anna are in photos/anna" in err
 

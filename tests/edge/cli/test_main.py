@@ -36,7 +36,7 @@ def test_image_prints_one_json_line_per_photo(
     assert run_edge(monkeypatch, "image", "--cropped", "face.png", "blank.png", "large.png") == 0
     face, blank, large = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     own = doors.model().labels[doors.model().crop_people[0]]
-    assert (face["schema"], face["file"], face["nearest"]) == (1, "face.png", own)
+    assert (face["schema"], face["file"], face["nearest"]) == (2, "face.png", own)
     assert blank["label"] is None
     assert large["nearest"] == own, "resized to the crop size of the kit"
 

@@ -243,7 +243,7 @@ def test_command_passes_on_this_machine(
     code = run_edge(monkeypatch, "doctor", kit, "--camera", video, "--json")
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     states = {check["name"]: check["state"] for check in found["checks"]}
-    assert found["schema"] == 1
+    assert found["schema"] == 2
     assert code == (37 if "fail" in states.values() else 0)
     for name in ("python", "numpy", "opencv", "onnxruntime", "cpu", "kit", "recognition", "camera"):
         assert states[name] == "ok", found
