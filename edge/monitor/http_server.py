@@ -64,7 +64,7 @@ class Site(ThreadingHTTPServer):
     """Serves pages about one terminal inside a `with` block, with one thread for each of at most CONNECTIONS clients."""
 
     request_queue_size = CONNECTIONS
-    daemon_threads = False  # close() waits for them
+    daemon_threads = True  # a client that hangs does not delay the end of the terminal
 
     def __init__(self, name: str, address: str) -> None:
         host, port = parse_address(address)

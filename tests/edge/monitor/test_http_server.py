@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from edge.errors import ListenError
 from edge.monitor import http_server
 from edge.monitor.http_server import Handler, Page, Site, parse_address
+from tests.fixtures.waiting import until
 
 
 class Hello(Site):
@@ -160,7 +161,7 @@ def test_close_ends_connections_and_leaves_no_thread() -> None:
         server.close()
         server.close()
     assert time.monotonic() - began < http_server.CLIENT_SECONDS / 2, "it waited for no client"
-    assert set(threading.enumerate()) <= before
+    until(lambda: set(threading.enumerate()) <= before)
     with pytest.raises(OSError, match="refused"):
         request(server)
 

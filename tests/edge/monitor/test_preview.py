@@ -246,7 +246,7 @@ def test_close_ends_streams_and_leaves_no_thread() -> None:
         preview.show(view())
         streams = [open_stream(preview) for _ in range(4)]
         preview.close()
-    assert set(threading.enumerate()) <= before
+    until(lambda: set(threading.enumerate()) <= before)
     for connection, response in streams:
         response.close()
         connection.close()
