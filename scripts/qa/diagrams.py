@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "pictures"
-BOX_WIDTH, BOX_HEIGHT, GAP = 184, 58, 24
+BOX_WIDTH, BOX_HEIGHT, GAP = 198, 58, 24
 LANE_TITLE, LANE_GAP, MARGIN = 24, 18, 16
 INK, FRAME, FILL, ACCENT, PAPER = "#1f2933", "#9aa5b1", "#f5f7fa", "#0b69a3", "#ffffff"
 
