@@ -66,7 +66,7 @@ def _on_cluster(function: Callable[..., Any], calls: Calls, scheduler: str, orde
         from distributed import Client, as_completed
         from distributed.scheduler import KilledWorker
     except ImportError:
-        raise ClusterError("--scheduler needs Dask, which is not installed.", "Install lclrr-edge[cluster].") from None
+        raise ClusterError("--scheduler needs Dask.", "Run `pip install 'dask[distributed]'`.") from None
     try:
         client = Client(scheduler, timeout=SCHEDULER_SECONDS, set_as_default=False)
     except (OSError, ValueError):
@@ -109,7 +109,7 @@ def _check_workers(client: Any, scheduler: str) -> None:
     except TimeoutError:
         raise ClusterError(f"{scheduler} has no workers.", f"Start some with `dask worker {scheduler}`.") from None
     except ModuleNotFoundError:
-        raise ClusterError("A worker lacks lclrr-edge.", "Install lclrr-edge[trainer,cluster] on every worker.") from None
+        raise ClusterError("A worker lacks lclrr-edge.", "Install it with the extras trainer and cluster on all.") from None
     if theirs != {here}:
         versions = f"The workers have lclrr-edge {', '.join(sorted(theirs))}; this machine has {here}."
         raise ClusterError(versions, "Install the same version on all.")

@@ -74,4 +74,4 @@ def _require_cryptography() -> None:
     try:
         import cryptography  # noqa: F401
     except ImportError:
-        raise SinkError("Sealed pictures need the package cryptography.", "Install lclrr-edge[signed].") from None
+        raise SinkError("Sealed pictures need the package cryptography.", "Run `pip install cryptography`.") from None

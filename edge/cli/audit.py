@@ -12,7 +12,7 @@ from edge import paths
 from edge.audit import crypto, report
 from edge.audit.log import AuditLog
 from edge.cli import common as console
-from edge.files import read_bytes, write_atomically
+from edge.files import read_bytes, write_file
 
 LogArgument = Annotated[Path, typer.Argument(metavar="[LOG]", envvar=paths.AUDIT_VARIABLE, help="The audit log.")]
 
@@ -56,7 +56,7 @@ def export(
             for text in report.export(log.entries(), form):
                 typer.echo(text)
         else:
-            write_atomically(output, "".join(f"{text}\n" for text in report.export(log.entries(), form)).encode())
+            write_file(output, "".join(f"{text}\n" for text in report.export(log.entries(), form)).encode())
 
 
 @app.command()

@@ -164,7 +164,7 @@ def check_signature(manifest: bytes, signature: bytes, public_key: bytes) -> Non
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError:
         problem = "The signature of the kit cannot be checked: the package cryptography is missing."
-        raise errors.SignatureUnavailableError(problem, "Install lclrr-edge[signed].") from None
+        raise errors.SignatureUnavailableError(problem, "Run `pip install cryptography`.") from None
     key = load_public_key(public_key)
     if not isinstance(key, Ed25519PublicKey):
         problem = "The key for checking signatures is not an Ed25519 public key."

@@ -73,7 +73,7 @@ class Metrics(Site):
             import prometheus_client.core
         except ImportError:
             problem = "Metrics need the package prometheus-client, which is not installed."
-            raise UsageError(problem, "Run `pip install 'lclrr-edge[metrics]'`.") from None
+            raise UsageError(problem, "Run `pip install prometheus-client`.") from None
         self._prometheus = prometheus_client
         self._registry = self._prometheus.CollectorRegistry()
         self._registry.register(self)

@@ -41,7 +41,7 @@ def open_sink(settings: GpioSettings) -> "Relay":
     try:
         import gpiozero
     except ImportError:
-        raise SinkError("A relay needs the package gpiozero.", "Install lclrr-edge[gpio].") from None
+        raise SinkError("A relay needs the package gpiozero.", "Run `pip install gpiozero lgpio`.") from None
     try:
         device = gpiozero.OutputDevice(settings.pin, active_high=settings.active_high, initial_value=False)
     except (gpiozero.GPIOZeroError, OSError, RuntimeError) as error:

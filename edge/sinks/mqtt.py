@@ -100,7 +100,7 @@ class MqttSink(Worker[Event]):
         try:
             import paho.mqtt.client  # noqa: F401
         except ImportError:
-            raise SinkError("MQTT needs the package paho-mqtt.", "Install lclrr-edge[mqtt].") from None
+            raise SinkError("MQTT needs the package paho-mqtt.", "Run `pip install paho-mqtt`.") from None
         self._settings = settings
         self._password, self._tls = credentials(settings)
         self._client: Client | None = None  # of the current connection; once it is down it stays down

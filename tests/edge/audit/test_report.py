@@ -50,6 +50,7 @@ def test_command_shows_checks_exports_and_prunes(edge: Run, log: AuditLog, path:
     assert [line["entry"] for line in exported] == [json.loads(event.to_json()) for event in events]
     assert f"{exported[-1]['seq']}:{exported[-1]['hash']}" == found["head"]
     edge("export", path, "--format", "csv", "-o", tmp_path / "log.csv")
+    assert "cannot be written" in edge("export", path, "-o", tmp_path / "no folder" / "log.csv", code=2)
     with open(tmp_path / "log.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["event_id"] for row in rows] == [event.event_id for event in events]

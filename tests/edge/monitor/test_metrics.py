@@ -163,5 +163,5 @@ def test_metrics_are_served_on_this_machine_only() -> None:
 
 def test_missing_package_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(UsageError, match=r"lclrr-edge\[metrics\]"):
+    with pytest.raises(UsageError, match="pip install prometheus-client"):
         Metrics("127.0.0.1:0")

@@ -37,4 +37,4 @@ def test_missing_package_is_named_with_the_extra_to_install() -> None:
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
     assert len(lines) == 3
-    assert all(line.startswith("39 ") and "Install lclrr-edge[" in line for line in lines)
+    assert all(line.startswith("39 ") and "Run `pip install" in line for line in lines)
