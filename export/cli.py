@@ -9,7 +9,7 @@ import typer
 
 from edge.cli import common as console
 from edge.credentials import write_key_pair
-from edge.files import write_file
+from edge.files import read_bytes, write_file
 from edge.kit import format as kits
 from edge.kit.manifest import MAX_VERSION, NO_ALIGNMENT
 from export.build import BuiltKit, build_graph, build_kit, facts
@@ -45,7 +45,7 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Measure, build the graph, compare it with the trainer, and write a kit."""
-    private_key = None if sign is None else console.read_bytes(sign)
+    private_key = None if sign is None else read_bytes(sign)
     trained = Model.load(model)
     held_out = None if data is None else _gallery(data, trained.alignment, (trained.spec.height, trained.spec.width))
     yunet = detectors.yunet(console.say) if detector == "yunet" else None
@@ -79,7 +79,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check a kit: checksums, signature, operators, shapes, self-test, and parity with the trainer."""
-    opened = kits.read(kit, None if key is None else console.read_bytes(key))
+    opened = kits.read(kit, None if key is None else read_bytes(key))
     faces = None if data is None else _gallery(data, opened.manifest.alignment, opened.manifest.size)
     parities = verify_kit(opened, faces, None if model is None else Model.load(model))
     if as_json:
@@ -99,7 +99,7 @@ def verify(
 @app.command()
 def inspect(kit: KitFile, as_json: AsJson = False, key: Key = None) -> None:
     """Describe a kit: version, people, settings, thresholds, signature."""
-    found = facts(kits.read(kit, None if key is None else console.read_bytes(key)))
+    found = facts(kits.read(kit, None if key is None else read_bytes(key)))
     typer.echo(json.dumps(found) if as_json else _table(found))
 
 

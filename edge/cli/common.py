@@ -16,7 +16,6 @@ import typer
 from edge.errors import EXIT_INTERRUPTED, EdgeError
 from edge.events.sink import OutputClosed
 from edge.events.worker import Worker
-from edge.files import read_bytes as read_bytes
 from edge.sinks.stdout import LineWriter
 from edge.text import printable
 
