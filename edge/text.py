@@ -24,10 +24,10 @@ def percent(share: float | None, digits: int = 1) -> str:
     return "-" if share is None else f"{100 * share:.{digits}f} %"
 
 
-def some(names: list[str], separator: str = ", ") -> str:
+def some(names: list[str], separator: str = ", ", most: int = NAMED) -> str:
     """Return the first few names, and the number of the others."""
-    more = len(names) - NAMED
-    return separator.join(names[:NAMED]) + (f"{separator}and {more} more" if more > 0 else "")
+    more = len(names) - most
+    return separator.join(names[:most]) + (f"{separator}and {more} more" if more > 0 else "")
 
 
 def same_spelling(name: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from edge.errors import GalleryError, UsageError
 from edge.text import same_spelling, some
-from trainer.data.gallery import Gallery
+from trainer.data.gallery import Gallery, check_usable
 from trainer.method.base import random_atoms
 from trainer.method.classifier import ridge
 from trainer.method.estimator import LCLRRDL
@@ -131,6 +131,7 @@ def _new_photos(model: Model, photos: Gallery) -> Gallery:
     """Return the photos that are not in the model yet."""
     if photos.alignment != model.alignment or photos.images.shape[1:] != model.crops.shape[1:]:
         raise ValueError("photos to enrol must be cropped like those of the model")
+    check_usable((photo.person for photo in photos.rejected), photos.people, photos.rejected)
     owner = {crop.tobytes(): model.labels[person] for crop, person in zip(model.crops, model.crop_people, strict=True)}
     owners = [owner.get(image.tobytes()) for image in photos.images]
     pairs = list(zip(owners, photos.labels, photos.sources, strict=True))

@@ -131,8 +131,8 @@ def faces(data: Path, say: Callable[[str], None]) -> tuple[dict[str, Faces], dic
         crops, labels[name] = load_arrays(data / f"{file}.npz", cell)
         sets[name] = Faces(crops=crops, aligned=align_all(crops, points), spec=cell.spec("both"))
     say("Reading the photos of ORL ...")
-    small = load_gallery(orl.folder(), cropped=False, skip_bad=True, say=say)
-    large = load_gallery(orl.folder(), cropped=False, skip_bad=True, size=(SIDE, SIDE), alignment=ARCFACE_ALIGNMENT)
+    small = load_gallery(orl.folder(), cropped=False, say=say)
+    large = load_gallery(orl.folder(), cropped=False, size=(SIDE, SIDE), alignment=ARCFACE_ALIGNMENT)
     assert small.sources == large.sources
     photos = np.array([source.endswith(".pgm") for source in small.sources])  # one folder has another file
     spec = FeatureSpec.for_crop(*small.images.shape[1:])

@@ -118,7 +118,7 @@ def main(
     if others:
         typer.echo(stranger_scores.table([ar(data, split, seed) for split in range(splits)]))
         return
-    faces = gallery.load_gallery(orl.folder(), cropped=False, skip_bad=True)
+    faces = gallery.load_gallery(orl.folder(), cropped=False)
     own = np.array([source.endswith(".pgm") for source in faces.sources])  # one folder has another file
     faces = replace(faces, images=faces.images[own], labels=faces.labels[own], sources=tuple(np.array(faces.sources)[own]))
     for name, cases in (

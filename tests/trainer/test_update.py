@@ -241,10 +241,22 @@ def test_commands_enrol_and_forget(trainer: TrainerCommand, without_dora: Model,
     code, _, err = trainer("forget", model, "ana")
     assert (code, "Did you mean anna?" in err) == (2, True)
     (folders / "dora" / "torn.png").write_bytes(b"no photo")
-    code, _, err = trainer("enrol", model, folders / "dora")
-    assert (code, "--skip-bad" in err) == (2, True)
-    assert trainer("enrol", model, folders / "dora", "--skip-bad", "--calibrate")[0] == 0
+    code, _, err = trainer("enrol", model, folders / "dora", "--calibrate")
+    assert (code, "torn.png (not a readable image)" in err) == (0, True)
     assert Model.load(model).labels == PEOPLE
+
+
+def test_enrolling_somebody_without_usable_photo_is_an_error(
+    trainer: TrainerCommand, without_dora: Model, folders: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "door.npz"
+    without_dora.save(model)
+    (folders / "zoe").mkdir()
+    (folders / "zoe" / "torn.png").write_bytes(b"no photo")
+    for photos, source in ((folders / "zoe", "torn.png"), (folders, "zoe/torn.png")):
+        code, _, err = trainer("enrol", model, photos)
+        assert (code, f"No usable photo of zoe: {source} (not a readable image)." in err) == (2, True), err
+    assert Model.load(model).labels == without_dora.labels
 
 
 def test_enrol_reports_known_people_and_suspected_labels(trainer: TrainerCommand, trained: Model, tmp_path: Path) -> None:

@@ -33,7 +33,6 @@ def fit(
     output: Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")],
     cropped: options.Cropped = False,
     size: options.Size = None,
-    skip_bad: options.SkipBad = False,
     method: Annotated[DeviceMethod, typer.Option(help="The training method.")] = "lclrrdl",
     preset: Annotated[Preset | None, typer.Option(help=PRESET)] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file of parameters, as `tune` writes it.")] = None,
@@ -84,7 +83,7 @@ def fit(
     given |= {} if parts is None else {"parts": None if parts == "none" else options.parse_grid(parts, "--parts")}
     with console.progress("Reading photos") as line:
         job = training.prepare(
-            options.gallery_loader(photos, cropped, size, skip_bad, line),
+            options.gallery_loader(photos, cropped, size, line),
             strangers,
             method=method_of(method),
             preset=preset,

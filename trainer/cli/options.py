@@ -22,7 +22,6 @@ Threads = Annotated[int | None, typer.Option(min=1, help="BLAS threads (default:
 Photos = Annotated[Path, typer.Argument(help="A folder per person; or an .npz or .mat file with images and labels.")]
 Cropped = Annotated[bool, typer.Option("--cropped", help="The photos of the folder show faces only: do not detect faces.")]
 Size = Annotated[str | None, typer.Option(metavar="HxW", help="Resize every face (detected faces: 80x64).")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unusable photos instead of stopping.")]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `fit` wrote.")]
 
 
@@ -35,7 +34,7 @@ def parse_grid(text: str, option: str) -> Grid:
 
 
 def gallery_loader(
-    photos: Path, cropped: bool, size: str | None, skip_bad: bool, line: console.Progress
+    photos: Path, cropped: bool, size: str | None, line: console.Progress
 ) -> Callable[[Network | None], Gallery]:
     """Return a function that loads the training photos for a network, or for our own features (None)."""
     sides = None if size is None else parse_grid(size, "--size")
@@ -46,7 +45,7 @@ def gallery_loader(
             if sides not in (None, (SIDE, SIDE)):
                 raise UsageError(f"A network needs crops of {SIDE}x{SIDE}.", "Leave --size out.")
             options = {"size": (SIDE, SIDE), "alignment": network.alignment}
-        return load_gallery(photos, cropped=cropped, skip_bad=skip_bad, progress=line.count, say=console.say, **options)
+        return load_gallery(photos, cropped=cropped, progress=line.count, say=console.say, **options)
 
     return load
 

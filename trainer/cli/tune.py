@@ -28,7 +28,6 @@ def tune(
     output: Annotated[Path, typer.Option("-o", "--output", help="The TOML file to write.")] = Path("tuned.toml"),
     cropped: options.Cropped = False,
     size: options.Size = None,
-    skip_bad: options.SkipBad = False,
     method: options.MethodName = "lclrrdl",
     coding: Annotated[options.Coding, typer.Option(help="How the device codes a face.")] = "l1",
     atoms: Annotated[int, typer.Option(min=1, help="Dictionary atoms per person.")] = 5,
@@ -50,7 +49,7 @@ def tune(
     network = parse_network(kinds[0], console.say)
     values = {"lam": lam, "alpha": alpha, "gamma": gamma, "eta": eta}
     with console.progress("Reading photos") as line:
-        gallery = options.gallery_loader(photos, cropped, size, skip_bad, line)(network)
+        gallery = options.gallery_loader(photos, cropped, size, line)(network)
     options.print_notes(gallery.notes)
     with console.progress("Tuning") as line:
         candidates, best, parameters = tuning.tune_gallery(

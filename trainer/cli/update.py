@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 from edge.cli import common as console
 from edge.text import some
 from trainer import update
-from trainer.cli.options import ModelFile, SkipBad, Threads, print_notes
+from trainer.cli.options import ModelFile, Threads, print_notes
 from trainer.data.gallery import load_like
 from trainer.model import Model
 
@@ -19,7 +19,6 @@ Calibrate = Annotated[bool, typer.Option("--calibrate", help="Measure the thresh
 def enrol(
     model_file: ModelFile,
     photos: Annotated[Path, typer.Argument(metavar="PHOTOS/NAME", help="The person's folder; its name is the label.")],
-    skip_bad: SkipBad = False,
     calibrate: Calibrate = False,
     threads: Threads = None,
 ) -> None:
@@ -27,7 +26,7 @@ def enrol(
     old = Model.load(model_file)
     with console.progress("Reading photos") as line:
         size = old.spec.height, old.spec.width
-        found = load_like(photos, size, old.alignment, skip_bad=skip_bad, progress=line.count, say=console.say)
+        found = load_like(photos, size, old.alignment, progress=line.count, say=console.say)
     print_notes(found.notes)
     with console.progress("Enrolling") as line, threadpool_limits(threads):
         new = update.enrol(old, found, calibrate=calibrate, progress=line.count)

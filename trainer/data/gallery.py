@@ -2,7 +2,7 @@
 
 A gallery is a folder per person, or an `.npz` or `.mat` file with the arrays `images` and `labels`. Every photo becomes an
 8-bit grey image of one common size. In photographs the face is detected and aligned as on the device. A photo that cannot be
-used is an error that names it. Everything that was changed or left out is in `Gallery.notes`.
+used is left out; a person without a usable photo is an error. Everything that was changed or left out is in `Gallery.notes`.
 """
 
 import hashlib
@@ -30,6 +30,7 @@ from trainer.types import Progress, Say, silent
 
 _SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
 _MAX_STRETCH = 1.2
+_LISTED = 20  # rejected photos that a note names
 # If a photo shows several faces, the largest one is used if it is this many times as large as the next.
 _DOMINANT = 4.0
 # A training photo may be dark, turned or soft, like the person at the door. Only faces that show too little are rejected.
@@ -127,7 +128,6 @@ def load_gallery(
     *,
     cropped: bool,
     size: tuple[int, int] | None = None,
-    skip_bad: bool = False,
     progress: Progress = silent,
     finder: FaceDetector | None = None,
     say: Say = silent,
@@ -138,7 +138,6 @@ def load_gallery(
 
     cropped : the photos of a folder show faces only. Arrays are always cropped.
     size : (height, width). Without it, cropped photos must have one size, and others get the usual one.
-    skip_bad : leave out unusable photos, with a note, instead of raising GalleryError.
     finder : detects the faces (default: YuNet). `say` receives a message if it must be downloaded.
     alignment : where the crop shows a detected face.
     testing : the photos are not for a training. One person is enough, a person may have no usable photo, and a folder of
@@ -162,23 +161,19 @@ def load_gallery(
         finder = finder or YuNetDetector(detector.yunet(say))
         crop = partial(_aligned, finder=finder, size=size or SIZE, alignment=alignment)
     found, images, rejected, remarks = _read_all(entries, crop, progress)
-    if rejected and not skip_bad:
-        hint = "" if cropped or testing else " Photos that show only a face may need --cropped."
-        raise GalleryError(
-            f"{plural(len(rejected), 'photo')} cannot be used: {some(list(map(str, rejected)))}.",
-            f"Replace them, or pass --skip-bad to leave them out.{hint}",
-        )
-    empty = sorted(people - {entry.person for entry in found})
-    if empty and not (testing and found):
-        formats = ", ".join(suffix[1:] for suffix in SUFFIXES)
-        raise GalleryError(f"No usable photo of {some(empty)}.", f"Add photos ({formats}), or remove the person.")
+    hint = " Photos that show only a face may need --cropped."
+    if cropped or testing or 2 * len(rejected) <= len(entries):
+        hint = ""
+    if not (testing and found):
+        check_usable(people, [entry.person for entry in found], rejected, hint)
     if len(people) < 2 and not testing:
         raise GalleryError("The gallery has fewer than two people.", "Add photos of at least one more person.")
     sizes = [hxw(shape) for shape, _ in Counter(image.shape for image in images).most_common()]
     if len(sizes) > 1:
         raise GalleryError(f"The photos differ in size: {some(sizes)}.", f"Pass --size HxW, for example --size {sizes[0]}.")
     if rejected:
-        remarks = {"left out, because they cannot be used": list(map(str, rejected))} | remarks
+        listed = some(list(map(str, rejected)), most=_LISTED)
+        notes.append(f"{plural(len(rejected), 'photo')} left out, because they cannot be used: {listed}.{hint}")
     notes += [f"{plural(len(sources), 'photo')} {remark}: {some(sources)}." for remark, sources in remarks.items()]
     single = sorted(person for person, photos in Counter(entry.person for entry in found).items() if photos == 1)
     if single and not testing:
@@ -203,6 +198,16 @@ def load_like(path: Path, size: tuple[int, int], alignment: str, **options: Any)
             f"{path} holds cropped faces, but the training photos were detected and aligned.", "Pass a folder of photographs."
         )
     return photos
+
+
+def check_usable(people: Iterable[str], used: Collection[str], rejected: Iterable[RejectedPhoto], hint: str = "") -> None:
+    """Raise GalleryError if one of the people is not in `used`, the people of the usable photos."""
+    empty = sorted(set(people) - set(used))
+    if empty:
+        reasons = [str(photo) for photo in rejected if photo.person in empty]
+        why = f": {some(reasons)}" if reasons else ""
+        formats = ", ".join(suffix[1:] for suffix in SUFFIXES)
+        raise GalleryError(f"No usable photo of {some(empty)}{why}.", f"Add photos ({formats}), or remove the person.{hint}")
 
 
 def check_not_enrolled(strangers: Gallery, images: Iterable[NDArray[np.uint8]], people: Collection[str] = ()) -> None:

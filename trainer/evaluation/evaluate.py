@@ -106,7 +106,7 @@ def evaluate(
         message = f"--condition is not a regular expression ({error})."
         raise UsageError(message, "For example --condition '_(clean|sunglasses|scarf)'.") from None
     system = open_system(file, model_file)
-    how: dict[str, Any] = {"skip_bad": True, "progress": progress, "say": say}
+    how: dict[str, Any] = {"progress": progress, "say": say}
     faces = load_like(data, system.size, system.alignment, **how)
     others = None if strangers is None else load_like(strangers, system.size, system.alignment, **how)
     trials, notes = run_trials(system, faces, others, pattern)

@@ -91,7 +91,7 @@ def test_rules_of_folders_apply_to_arrays(tmp_path: Path) -> None:
     blank[3] = 7
     labels = [*PEOPLE[:3], "dora", *PEOPLE[4:]]
     for images, people, message in (
-        (blank, PEOPLE, r"f\.npz\[3\] \(blank\)"),
+        (blank, labels, r"No usable photo of dora: f\.npz\[3\] \(blank\)"),
         (FACES[[0, 1, 2, 1, 4, 5]], PEOPLE, r"two names: f\.npz\[1\] and f\.npz\[3\]"),
         (FACES, ["anna"] * 6, "fewer than two"),
         (FACES[:0], np.zeros(0, int), r"f\.npz holds no photos"),
@@ -99,8 +99,8 @@ def test_rules_of_folders_apply_to_arrays(tmp_path: Path) -> None:
     ):
         with pytest.raises(GalleryError, match=message):
             load_gallery(save(tmp_path / "f.npz", images=images, labels=people), cropped=True)
-    with pytest.raises(GalleryError, match="No usable photo of dora"):
-        load_gallery(save(tmp_path / "f.npz", images=blank, labels=labels), cropped=True, skip_bad=True)
+    save(tmp_path / "f.npz", images=blank, labels=PEOPLE)
+    assert load_gallery(tmp_path / "f.npz", cropped=True).sources == tuple(f"f.npz[{row}]" for row in (1, 2, 4, 0, 5))
 
 
 # --- Labels ---

@@ -1,4 +1,4 @@
-"""Galleries from folders: unusable photos are errors or notes that name them."""
+"""Galleries from folders: unusable photos are left out, and notes name them."""
 
 from __future__ import annotations
 
@@ -154,13 +154,23 @@ def test_photo_without_one_usable_face_is_named(album: Path) -> None:
     write_photo(album / "s2" / "crowd.png", crowd)
     half = portraits.in_a_room(portraits.people()["s2"][0], width=220, at=(100, 30))[:, 190:]
     write_photo(album / "s2" / "half.png", half)
-    with pytest.raises(GalleryError, match=r"3 photos.*empty\.png \(no face found\)") as caught:
-        load_gallery(album, cropped=False, finder=portraits.finder())
-    assert "s2/crowd.png (2 faces found)" in str(caught.value)
-    assert "s2/half.png (" in str(caught.value)
-    result = load_gallery(album, cropped=False, skip_bad=True, finder=portraits.finder())
+    result = load_gallery(album, cropped=False, finder=portraits.finder())
     assert len(result.images) == 4
-    assert noted(result, "left out", "no face found", "2 faces found")
+    assert noted(result, "3 photos left out", "s1/empty.png (no face found)", "s2/crowd.png (2 faces found)", "s2/half.png (")
+    assert not noted(result, "--cropped")
+
+
+def test_photos_of_faces_only_need_cropped(album: Path) -> None:
+    """A note if most photos are unusable, an error if nobody has a usable one: both name the option that is missing."""
+    for name in ("s1", "s2"):
+        for number in range(3):
+            write_photo(album / name / f"small {number}.png", smooth_image(number + 10 * (name == "s1")))
+    assert noted(load_gallery(album, cropped=False, finder=portraits.finder()), "6 photos left out", "may need --cropped")
+    for name in ("s1", "s2"):
+        (album / name / "0.png").unlink()
+        (album / name / "1.png").unlink()
+    with pytest.raises(GalleryError, match=r"No usable photo of s1, s2: s1/small 0\.png .*may need --cropped"):
+        load_gallery(album, cropped=False, finder=portraits.finder())
 
 
 def test_small_face_in_the_background_is_ignored(album: Path) -> None:
@@ -204,31 +214,29 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize(("content", "reason"), UNUSABLE.values(), ids=UNUSABLE.keys())
-def test_unusable_photo_is_named_and_may_be_skipped(photos: Path, content: np.ndarray | bytes, reason: str) -> None:
+def test_unusable_photo_is_left_out_and_named(photos: Path, content: np.ndarray | bytes, reason: str) -> None:
     write_photo(photos / "anna" / "3.png", content)
-    with pytest.raises(GalleryError, match=re.escape(f"1 photo cannot be used: anna/3.png ({reason}).")) as caught:
-        load_gallery(photos, cropped=True)
-    assert "--skip-bad" in caught.value.hint
-    result = load_gallery(photos, cropped=True, skip_bad=True)
+    result = load_gallery(photos, cropped=True)
     assert len(result.images) == 4
-    assert noted(result, "left out", f"anna/3.png ({reason})")
+    assert noted(result, "1 photo left out", f"anna/3.png ({reason})")
+    assert [(photo.person, photo.source, photo.reason) for photo in result.rejected] == [("anna", "anna/3.png", reason)]
 
 
 def test_photo_that_is_blank_after_resizing_is_unusable(photos: Path) -> None:
     speck = np.zeros((HEIGHT * 16, WIDTH * 16), np.uint8)
     speck[0, 0] = 9
     write_photo(photos / "anna" / "3.png", speck)
-    with pytest.raises(GalleryError, match=r"anna/3.png \(blank\)"):
-        load_gallery(photos, cropped=True, size=(HEIGHT, WIDTH))
+    assert noted(load_gallery(photos, cropped=True, size=(HEIGHT, WIDTH)), "left out", "anna/3.png (blank)")
 
 
 def test_many_unusable_photos_are_counted_and_some_named(photos: Path) -> None:
     (photos / "anna" / "10.png").symlink_to(photos / "gone.png")
-    for number in range(11, 18):
+    for number in range(11, 33):
         write_photo(photos / "anna" / f"{number}.png", b"")
-    with pytest.raises(GalleryError, match=r"8 photos .*anna/10.png \(No such file.*anna/14.png.*and 3 more") as caught:
-        load_gallery(photos, cropped=True)
-    assert "anna/15.png" not in str(caught.value)
+    result = load_gallery(photos, cropped=True)
+    assert noted(result, "23 photos left out", "anna/10.png (No such file", "anna/29.png (empty file), and 3 more")
+    assert not noted(result, "anna/30.png")
+    assert len(result.rejected) == 23
 
 
 # --- People and repeated photos ---
@@ -239,8 +247,9 @@ def test_person_without_usable_photo_is_named(photos: Path) -> None:
     with pytest.raises(GalleryError, match=r"No usable photo of carl\. Add photos \(jpg, .*webp\)"):
         load_gallery(photos, cropped=True)
     write_photo(photos / "carl" / "1.png", b"")
-    with pytest.raises(GalleryError, match="No usable photo of carl"):
-        load_gallery(photos, cropped=True, skip_bad=True)
+    write_photo(photos / "anna" / "3.png", b"")
+    with pytest.raises(GalleryError, match=r"No usable photo of carl: carl/1\.png \(empty file\)\."):
+        load_gallery(photos, cropped=True)
 
 
 def test_person_with_one_photo_is_noted(photos: Path) -> None:
@@ -258,9 +267,8 @@ def test_one_person_is_rejected(tmp_path: Path) -> None:
 
 def test_same_photo_of_two_people_is_rejected(photos: Path) -> None:
     write_photo(photos / "ben" / "copy.bmp", smooth_image(0))  # same pixels, other format
-    for skip_bad in (False, True):
-        with pytest.raises(GalleryError, match=r"two names: anna/1.png and ben/copy.bmp"):
-            load_gallery(photos, cropped=True, skip_bad=skip_bad)
+    with pytest.raises(GalleryError, match=r"two names: anna/1.png and ben/copy.bmp"):
+        load_gallery(photos, cropped=True)
 
 
 def test_repeated_photo_of_one_person_is_used_once(photos: Path) -> None:
@@ -301,10 +309,9 @@ def test_stretched_photo_is_noted(photos: Path, shape: tuple[int, int], is_noted
 
 def test_photos_can_be_cropped_like_others(photos: Path) -> None:
     (photos / "anna" / "torn.png").write_bytes(b"no photo")
-    found = load_like(photos / "anna", (12, 10), NO_ALIGNMENT, skip_bad=True)
+    found = load_like(photos / "anna", (12, 10), NO_ALIGNMENT)
     assert (found.people, found.images.shape) == (("anna",), (2, 12, 10))
-    with pytest.raises(GalleryError, match=r"torn\.png .*--skip-bad to leave them out\.$"):
-        load_like(photos / "anna", (12, 10), NO_ALIGNMENT)
+    assert noted(found, "1 photo left out", "torn.png (not a readable image)")
     np.savez(photos / "faces.npz", images=found.images, labels=["anna", "anna"])
     with pytest.raises(GalleryError, match="holds cropped faces"):
         load_like(photos / "faces.npz", SIZE, ALIGNMENT)
