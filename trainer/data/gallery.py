@@ -23,17 +23,17 @@ from edge.kit.manifest import ALIGNMENT, NO_ALIGNMENT
 from edge.text import hxw, plural, printable, same_spelling, some
 from edge.vision.detect import FaceDetector, YuNetDetector, photo_min_face
 from edge.vision.preprocess import SIZE, align, resize_crop
-from edge.vision.quality import QualityLimits, assess
+from edge.vision.quality import CUT_OFF, QualityLimits, assess
 from trainer.data import detector
 from trainer.data.arrays import HINTS, read_arrays
+from trainer.data.meant_face import meant_face
 from trainer.types import Progress, Say, silent
 
 _SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
 _MAX_STRETCH = 1.2
 _LISTED = 20  # rejected photos that a note names
-# If a photo shows several faces, the largest one is used if it is this many times as large as the next.
-_DOMINANT = 4.0
-# A training photo may be dark, turned or soft, like the person at the door. Only faces that show too little are rejected.
+# A training photo may be dark, turned or soft, like the person at the door. Only faces that show too little are rejected. The
+# crop may reach outside the photo, as long as the landmarks are inside.
 _LIMITS = QualityLimits(
     min_size=12,
     min_sharpness=0,
@@ -43,10 +43,10 @@ _LIMITS = QualityLimits(
     max_yaw=90,
     max_pitch=90,
     max_roll=90,
-    max_outside=0.35,
+    max_outside=1,
 )
 _STRETCHED = f"of another shape, stretched by more than {_MAX_STRETCH - 1:.0%}"
-_SEVERAL_FACES = "with smaller faces beside the one that was used"
+_SEVERAL_FACES = "with other faces beside the one that was used"
 
 Crop = Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], str]]
 
@@ -233,17 +233,19 @@ def _resized(grey: NDArray[np.uint8], *, size: tuple[int, int] | None) -> tuple[
 def _aligned(
     image: NDArray[np.uint8], *, finder: FaceDetector, size: tuple[int, int], alignment: str
 ) -> tuple[NDArray[np.uint8], str]:
-    """Return the crop of the one face in a photo (BGR), and a remark."""
+    """Return the crop of the face that a photo (BGR) is meant to show, and a remark."""
     faces = finder.detect(image, photo_min_face(image))
     if not faces:
         raise PhotoError("no face found")
-    if len(faces) > 1 and faces[0].area < _DOMINANT * faces[1].area:
-        raise PhotoError(f"{len(faces)} faces found")
+    face = meant_face(faces, image.shape[:2])
+    if face is None:
+        raise PhotoError(f"{len(faces)} faces, unclear which one is meant")
     grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
-    reason = assess(grey, faces[0], _LIMITS).reason
+    is_inside = ((face.landmarks >= 0) & (face.landmarks <= grey.shape[::-1])).all()
+    reason = assess(grey, face, _LIMITS).reason if is_inside else CUT_OFF
     if reason is not None:
         raise PhotoError(reason)
-    return align(grey, faces[0].landmarks, size, alignment), _SEVERAL_FACES if len(faces) > 1 else ""
+    return align(grey, face.landmarks, size, alignment), _SEVERAL_FACES if len(faces) > 1 else ""
 
 
 @dataclass(frozen=True)
