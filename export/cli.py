@@ -47,7 +47,7 @@ def build(
     """Measure, build the graph, compare it with the trainer, and write a kit."""
     private_key = None if sign is None else read_bytes(sign)
     trained = Model.load(model)
-    held_out = None if data is None else _gallery(data, trained.alignment, (trained.spec.height, trained.spec.width))
+    held_out = None if data is None else _gallery(data, trained.alignment, trained.spec.crop_shape)
     yunet = detectors.yunet(console.say) if detector == "yunet" else None
     with console.progress("Building") as line:
         built = build_kit(
@@ -80,7 +80,7 @@ def verify(
 ) -> None:
     """Check a kit: checksums, signature, operators, shapes, self-test, and parity with the trainer."""
     opened = kits.read(kit, None if key is None else read_bytes(key))
-    faces = None if data is None else _gallery(data, opened.manifest.alignment, opened.manifest.size)
+    faces = None if data is None else _gallery(data, opened.manifest.alignment, opened.manifest.crop_shape)
     parities = verify_kit(opened, faces, None if model is None else Model.load(model))
     if as_json:
         found = [asdict(parity) for parity in parities]
@@ -177,10 +177,17 @@ def _table(found: dict[str, Any]) -> str:
     return "\n".join(f"{name:<{width}}  {json.dumps(v) if isinstance(v, dict) else v}" for name, v in rows.items())
 
 
-def _gallery(path: Path, alignment: str, size: tuple[int, int]) -> gallery.Gallery:
+def _gallery(path: Path, alignment: str, crop_shape: tuple[int, ...]) -> gallery.Gallery:
     """Load faces, cropped like the training photos."""
-    cropped = alignment == NO_ALIGNMENT
-    faces = gallery.load_gallery(path, cropped=cropped, size=None if cropped else size, say=console.say, alignment=alignment)
+    cropped, (height, width, *channels) = alignment == NO_ALIGNMENT, crop_shape
+    faces = gallery.load_gallery(
+        path,
+        cropped=cropped,
+        size=None if cropped else (height, width),
+        say=console.say,
+        alignment=alignment,
+        colour=bool(channels),
+    )
     for note in faces.notes:
         console.say(note)
     return faces

@@ -1,11 +1,11 @@
-"""A trained model as one ONNX graph: grey crops in, scores out, a fixed number of iterations in between.
+"""A trained model as one ONNX graph: crops in, scores out, a fixed number of iterations in between.
 
     crops (N,H,W) uint8 -> features x (N,d) -> code w (N,r) -> scores (N,C), label, confidence, margin, code_norm, residual
 
 The arithmetic is that of edge.vision.preprocess.features and trainer.method.coding. The comment above some nodes is the NumPy
 line that they compute. Faces are rows here, so a product reads U in its stored order. Folded before: D = U diag(s) V', V into
-the classifier (B = WV), the kernels of blur and Sobel, and the penalty schedule. A network replaces the feature nodes, a
-baseline's model the coder (export.baseline_graph).
+the classifier (B = WV), the kernels of blur and Sobel, and the penalty schedule. A network replaces the feature nodes, and
+takes BGR crops (N,H,W,3) unless it is a grey one. A baseline's model replaces the coder (export.baseline_graph).
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from edge.errors import UsageError
 from edge.vision.confidence import BLANK
-from edge.vision.preprocess import FeatureSpec, direction_vectors
+from edge.vision.preprocess import GREY_WEIGHTS, FeatureSpec, direction_vectors
 from export.baseline_graph import BaselineFactors
 from export.nodes import EPS, TINY, Graph, Precision, stored_constants
 from trainer.baselines.coders import AnyCoding, BaselineCoder
@@ -153,7 +153,10 @@ def build(factors: AnyFactors, spec: Spec, precision: Precision = "fp32") -> byt
     """Return the serialised graph. The same arguments give the same bytes."""
     g = Graph()
     images = g("Cast", ["crops"], "crops_float", to=TensorProto.FLOAT)
-    g("Reshape", [images, g.constant("image_shape", np.array([-1, 1, spec.height, spec.width], np.int64))], "images")
+    if spec.colour:
+        g("Transpose", [images], "images", perm=[0, 3, 1, 2])
+    else:
+        g("Reshape", [images, g.constant("image_shape", np.array([-1, 1, spec.height, spec.width], np.int64))], "images")
     # x = spec.vectors(crops)
     if spec.network is not None:
         x = _embedding(g, spec.network, precision)
@@ -170,7 +173,7 @@ def build(factors: AnyFactors, spec: Spec, precision: Precision = "fp32") -> byt
     # As in edge/vision/confidence.py:
     # certainty = visible / maximum(norm(scores), BLANK);  confidence = top * certainty;  margin = (top - second) * certainty
     norm = g("Max", [g("ReduceL2", ["scores"], "scores_norm", axes=[1], keepdims=0), g.scalar("blank", BLANK)], "norm")
-    certainty = g("Div", [_visible(g, "images"), norm], "certainty")
+    certainty = g("Div", [_visible(g, "images", colour=spec.colour), norm], "certainty")
     g("Mul", [top, certainty], "confidence")
     g("Mul", [g("Sub", [top, runner_up], "lead"), certainty], "margin")
     return g.model(spec, people)
@@ -208,22 +211,30 @@ def _fused(g: Graph, x: str, whole: str, factors: Factors, precision: Precision)
     g("Mean", weighted, "scores")
 
 
-def _visible(g: Graph, images: str) -> str:
-    """Return (N,), 1 if a crop has contrast, else 0. Without this, an even grey crop would have a confidence too."""
-    # visible = images.max() - images.min() > CONTRAST
+def _visible(g: Graph, images: str, *, colour: bool) -> str:
+    """Return (N,), 1 if a channel of a crop has contrast, else 0. Without this, an even crop would have a confidence too."""
+    # visible = (images.max(axis=(2, 3)) - images.min(axis=(2, 3))).max(axis=1) > CONTRAST
+    axes, name = ([2, 3], "channel_contrast") if colour else ([1, 2, 3], "contrast")
     brightest, darkest = (
-        g(f"Reduce{most}", [images], f"{most.lower()}_grey", axes=[1, 2, 3], keepdims=0) for most in ("Max", "Min")
+        g(f"Reduce{most}", [images], f"{most.lower()}_grey", axes=axes, keepdims=0) for most in ("Max", "Min")
     )
-    visible = g("Greater", [g("Sub", [brightest, darkest], "contrast"), g.scalar("least_contrast", CONTRAST)], "is_visible")
+    contrast = g("Sub", [brightest, darkest], name)
+    if colour:
+        contrast = g("ReduceMax", [contrast], "contrast", axes=[1], keepdims=0)
+    visible = g("Greater", [contrast, g.scalar("least_contrast", CONTRAST)], "is_visible")
     return g("Cast", [visible], "visible", to=TensorProto.FLOAT)
 
 
 def _embedding(g: Graph, spec: Network, precision: Precision) -> str:
     """Return x (N,d): trainer.features.network.Network.vectors."""
-    # channels = (images - mean) * scale, three times
-    centred = g("Sub", ["images", g.scalar("mean", spec.mean)], "centred")
-    grey = g("Mul", [centred, g.scalar("channel_scale", spec.scale)], "grey")
-    g("Concat", [grey] * 3, CHANNELS, axis=1)
+    # channels = (ordered - mean) * scale; a grey one three times
+    ordered, name = "images", CHANNELS if spec.colour else "grey"
+    if spec.channels == "rgb":
+        ordered = g("Gather", ["images", g.constant("rgb", np.array([2, 1, 0], np.int64))], "ordered", axis=1)
+    centred = g("Sub", [ordered, g.scalar("mean", spec.mean)], "centred")
+    g("Mul", [centred, g.scalar("channel_scale", spec.scale)], name)
+    if not spec.colour:
+        g("Concat", [name] * 3, CHANNELS, axis=1)
     model = prepared(spec.model)
     g.opset = max(g.opset, model.opset_import[0].version)
     for tensor in model.graph.initializer:
@@ -235,16 +246,22 @@ def _embedding(g: Graph, spec: Network, precision: Precision) -> str:
         return g("Mul", [EMBEDDING, _unit_scale(g, EMBEDDING)[0]], "x")
     # hstack([share * unit_rows(embedding), sqrt(1 - share**2) * ours])
     unit = g("Mul", [EMBEDDING, _unit_scale(g, EMBEDDING)[0]], "unit_embedding")
+    images = "images"
+    if spec.colour:
+        # to_grey(crops)
+        weighted = g("Mul", [images, g.constant("grey_weights", GREY_WEIGHTS.reshape(1, 3, 1, 1))], "weighted_channels")
+        channel_axis = g.constant("channel_axis", np.array([1], np.int64))
+        images = g("ReduceSum", [weighted, channel_axis], "grey_images", keepdims=1)
     parts = [
         g("Mul", [part, g.scalar(f"{part}_share", share)], f"{part}_in_x")
-        for part, share in ((unit, spec.share), (_features(g, spec.own, "ours"), np.sqrt(1 - spec.share**2)))
+        for part, share in ((unit, spec.share), (_features(g, spec.own, images, "ours"), np.sqrt(1 - spec.share**2)))
     ]
     return g("Concat", parts, "x", axis=1)
 
 
-def _features(g: Graph, spec: FeatureSpec, name: str = "x") -> str:
-    """Return (N,d), named `name`: edge.vision.preprocess.features of the images."""
-    images, parts = "images", []
+def _features(g: Graph, spec: FeatureSpec, images: str = "images", name: str = "x") -> str:
+    """Return (N,d), named `name`: edge.vision.preprocess.features of the images (N,1,H,W)."""
+    parts = []
     if spec.kind != "gradient":
         parts.append(_cells(g, images, 1, spec.cell, spec, "pixels"))
     if spec.kind != "pixels":

@@ -41,7 +41,7 @@ class Faces:
     """Crops of enrolled people."""
 
     crops: Array
-    """(N, H, W) uint8."""
+    """(N, H, W) uint8, or BGR (N, H, W, 3)."""
     people: Array
     """(N,) index into the model's labels."""
 
@@ -90,14 +90,13 @@ def hardened(model: Model, seed: int = 0, limit: int = FACES) -> Faces:
     rank = rng.permutation(len(chosen)) / len(chosen)
     choices = [int(hardness) + (rank < hardness % 1) for hardness in HARDNESSES]
     level = min(choices, key=lambda level: abs(np.choose(level, right).mean() - HARD_ENOUGH))
-    return Faces(crops=np.choose(level[:, None, None], levels), people=people)
+    return Faces(crops=np.choose(level.reshape(-1, *[1] * model.crops[0].ndim), levels), people=people)
 
 
 def held_out(model: Model, gallery: Gallery) -> Faces:
     """Return the faces of a gallery that show enrolled people."""
-    size = (model.spec.height, model.spec.width)
-    if gallery.images.shape[1:] != size:
-        found, expected = ("x".join(map(str, shape)) for shape in (gallery.images.shape[1:], size))
+    if gallery.crop_shape != model.spec.crop_shape:
+        found, expected = ("x".join(map(str, shape)) for shape in (gallery.crop_shape, model.spec.crop_shape))
         raise GalleryError(
             f"The faces of --data have {found} pixels, but the model needs {expected}.", "Crop them like the training photos."
         )
@@ -197,10 +196,23 @@ def thresholds(
     }
 
 
-def non_faces(size: tuple[int, int], number: int = 100, seed: int = 0) -> Array:
-    """Return (8 number, H, W) uint8 crops without a face: white and coloured noise, ramps, stripes, even grey."""
-    height, width = size
+def non_faces(shape: tuple[int, ...], number: int = 100, seed: int = 0) -> Array:
+    """Return (8 number, *shape) uint8 crops without a face: noise, fine and smooth, ramps, stripes, even ones.
+
+    With three channels, every second crop has three of these as channels; the others are grey.
+    """
+    height, width, *channels = shape
     rng = np.random.default_rng(seed)
+    grey = _grey_non_faces(height, width, number, rng)
+    if not channels:
+        return grey
+    others = [grey, *(_grey_non_faces(height, width, number, rng) for _ in range(2))]
+    crops = np.stack(others, axis=3)
+    crops[::2] = crops[::2, ..., :1]
+    return crops
+
+
+def _grey_non_faces(height: int, width: int, number: int, rng: np.random.Generator) -> Array:
     kinds = [rng.uniform(0, 255, (number, height, width))]
     for blur in (0.03, 0.08, 0.2):  # of the width
         rough = rng.standard_normal((number, height, width))
@@ -219,7 +231,7 @@ def non_faces(size: tuple[int, int], number: int = 100, seed: int = 0) -> Array:
 
 
 def run_graph(graph: bytes, crops: Array) -> dict[str, Array]:
-    """Return the outputs of a graph for crops (N, H, W)."""
+    """Return the outputs of a graph for crops (N, H, W), or BGR (N, H, W, 3)."""
     session = load_session(graph, "the graph", prepack=False)
     return in_chunks(lambda chunk: dict(zip(OUTPUTS, session.run(OUTPUTS, {"crops": chunk}), strict=True)), crops)
 

@@ -72,7 +72,7 @@ class Graph:
         graph = helper.make_graph(
             self.nodes,
             "recognizer",
-            [make_info("crops", TensorProto.UINT8, ["N", spec.height, spec.width])],
+            [make_info("crops", TensorProto.UINT8, ["N", *spec.crop_shape])],
             [make_info(name, kind, ["N", people] if name == "scores" else ["N"]) for name, kind in kinds.items()],
             [numpy_helper.from_array(value, name) for name, value in self.constants.items()],
         )

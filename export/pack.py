@@ -47,7 +47,7 @@ def bundle(
         parts |= {kits.DETECTOR: detector, kits.DETECTOR_LICENSE: DETECTOR_LICENSE.encode()}
     manifest = Manifest(
         labels=model.labels,
-        crop={"height": model.spec.height, "width": model.spec.width},
+        crop={"height": model.spec.height, "width": model.spec.width} | ({"channels": 3} if model.spec.colour else {}),
         alignment=model.alignment,
         features=model.spec.settings(),
         coding=asdict(coding),
@@ -59,7 +59,7 @@ def bundle(
         parts={name: hashlib.sha256(part).hexdigest() for name, part in parts.items()},
         kit_version=kit_version,
         series=series,
-        selftest=selftest.compute_results(partial(run_graph, graph), (model.spec.height, model.spec.width)),
+        selftest=selftest.compute_results(partial(run_graph, graph), model.spec.crop_shape),
     ).to_bytes()
     parts[kits.MANIFEST] = manifest
     if private_key is not None:

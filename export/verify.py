@@ -57,10 +57,10 @@ class Parity:
 def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = None) -> list[Parity]:
     """Compare on random crops, on `faces` and on the training crops of its `model`. Raise ParityError or SelfTestError."""
     recognizer, reference = Recognizer(kit), Reference(kit)
-    found = [_compare(recognizer, reference.outputs, non_faces(kit.manifest.size, number=8, seed=1), "random")]
+    found = [_compare(recognizer, reference.outputs, non_faces(kit.manifest.crop_shape, number=8, seed=1), "random")]
     if faces is not None:
-        if faces.images.shape[1:] != kit.manifest.size:
-            size = "x".join(map(str, kit.manifest.size))
+        if faces.crop_shape != kit.manifest.crop_shape:
+            size = "x".join(map(str, kit.manifest.crop_shape))
             raise GalleryError(f"The faces of --data must have {size} pixels.", "Crop them like the training photos.")
         found.append(_compare(recognizer, reference.outputs, faces.images, "given", faces.labels))
     if model is not None:
@@ -97,7 +97,9 @@ class Reference:
         x = self._features(crops).T
         scores = self.factors.scores(x).T
         code_norm, residual = self.factors.sizes(x)
-        visible = np.ptp(crops.reshape(len(crops), -1).astype(np.float32), axis=1) > CONTRAST
+        height, width = crops.shape[1:3]
+        pixels = crops.reshape(len(crops), height * width, -1).astype(np.float32)
+        visible = np.ptp(pixels, axis=1).max(axis=1) > CONTRAST
         return {
             "scores": scores,
             "confidence": score_confidence(scores) * visible,

@@ -52,7 +52,7 @@ class Model:
     atom_people: Array
     """(m,) index into labels: the person of the photo that the atom started from."""
     crops: Array
-    """(N, H, W) uint8, the training crops. The exporter calibrates on them."""
+    """(N, *spec.crop_shape) uint8, the training crops. The exporter calibrates on them."""
     crop_people: Array
     """(N,) index into labels."""
     parameters: dict[str, Any]
@@ -79,7 +79,7 @@ class Model:
         return list(zip(rows, part_coders(self.D, rows, self.coding), strict=True))
 
     def scores(self, crops: Array) -> Array:
-        """Return (N, C) scores of grey crops (N, H, W)."""
+        """Return (N, C) scores of crops (N, *spec.crop_shape)."""
         return fuse(self.part_scores(crops)).T
 
     def part_scores(self, crops: Array) -> list[Array]:
@@ -91,7 +91,7 @@ class Model:
         return [self.W @ self.coder.code(X), *(W @ coder.code(unit_part(X, rows)) for W, (rows, coder) in parts)]
 
     def predict(self, crops: Array) -> Array:
-        """Return the (N,) labels of crops (N, H, W)."""
+        """Return the (N,) labels of crops (N, *spec.crop_shape)."""
         return np.array(self.labels)[self.scores(crops).argmax(axis=1)]
 
     def gallery(self) -> Gallery:
@@ -112,7 +112,7 @@ class Model:
         facts = self._header() | {
             "people": len(self.labels),
             "photos": len(self.crops),
-            "crop": f"{self.spec.height}x{self.spec.width}",
+            "crop": "x".join(map(str, self.spec.crop_shape)),
             "features": self.spec.settings(),
             "D": self.D.shape,
             "W": self.W.shape,
@@ -184,7 +184,7 @@ class Model:
             and self.W.shape == (people, m)
             and self.W_parts.shape == (len(part_rows(self.spec, self.parts)), people, m)
             and self.atom_people.shape == (m,)
-            and self.crops.shape == (n, self.spec.height, self.spec.width)
+            and self.crops.shape == (n, *self.spec.crop_shape)
             and self.crop_people.shape == (n,)
             and all(array.dtype == np.float32 and np.isfinite(array).all() for array in (self.D, self.W, self.W_parts))
             and all(

@@ -139,7 +139,7 @@ def prepare(
     gallery, others = load(network), None
     notes = gallery.notes
     if strangers is not None:
-        others = load_like(strangers, gallery.crop_size, gallery.alignment, progress=progress, say=say)
+        others = load_like(strangers, gallery.crop_shape, gallery.alignment, progress=progress, say=say)
         check_not_enrolled(others, gallery.images, gallery.people)
         notes += others.notes
     spec: Spec = network or FeatureSpec.for_crop(*gallery.crop_size, features)

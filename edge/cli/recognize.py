@@ -83,7 +83,8 @@ def image(
     recognizer = options.load_recognizer(kit, public_key)
     for file in files:
         if cropped:
-            crop = resize_crop(read_photo(file), recognizer.kit.manifest.size)
+            manifest = recognizer.kit.manifest
+            crop = resize_crop(read_photo(file, colour=manifest.colour), manifest.size)
             found = recognizer.recognize_crops(crop[None])
         else:
             photo = read_photo(file, colour=True)

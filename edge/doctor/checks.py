@@ -99,7 +99,7 @@ began = time.perf_counter()
 for _ in range(5):
     recognizer.recognize(noise)
 milliseconds = (time.perf_counter() - began) / 5 * 1000
-crops = np.random.default_rng(1).integers(0, 256, (20, *recognizer.kit.manifest.size), np.uint8)
+crops = np.random.default_rng(1).integers(0, 256, (20, *recognizer.kit.manifest.crop_shape), np.uint8)
 named += [face.label for face in recognizer.recognize_crops(crops) if face.label]
 print(json.dumps({"named": len(named), "ms": milliseconds}))
 """

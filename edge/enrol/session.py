@@ -58,7 +58,7 @@ ADVICE = {
 """Advice for the person, by the reason why frames are rejected."""
 
 Identify = Callable[[NDArray[np.uint8], Face], str | None]
-"""Returns the label of a face in a grey photo, or None if it is not recognised."""
+"""Returns the label of a face in a photo (BGR), or None if it is not recognised."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,8 +175,8 @@ class CaptureSession:
         found = _find_photo(frame, self.detector)
         if isinstance(found, str):
             return self._reject(found, now)
-        photo, grey, face = found
-        self._vote(photo, grey, face)
+        photo, face = found
+        self._vote(photo, face)
         if _max_similarity(photo, self.own_photos) > DUPLICATE:
             return self._reject("duplicate", now)
         if self._guided and not self._pose.fits(photo.quality, self._straight):
@@ -207,14 +207,14 @@ class CaptureSession:
         self.photos.append(photo)
         self.own_photos.append(photo.features)
 
-    def _vote(self, photo: Photo, grey: NDArray[np.uint8], face: Face) -> None:
+    def _vote(self, photo: Photo, face: Face) -> None:
         """AlreadyEnrolledError if several frames, some time apart, show another enrolled person."""
         if photo.captured < self._voted_at + GAP_SECONDS - 1e-6:
             return
         self._voted_at = photo.captured
         self._voted += 1
         labels = {label for label, rows in self.other_people.items() if _max_similarity(photo, rows) > SAME_PERSON}
-        if self.identify is not None and (label := self.identify(grey, face)) is not None:
+        if self.identify is not None and (label := self.identify(photo.image, face)) is not None:
             labels.add(same_spelling(label))
         self.alike.update(labels - {self.name})
         for label, votes in self.alike.items():
@@ -225,8 +225,8 @@ class CaptureSession:
                 )
 
 
-def _find_photo(frame: Frame, detector: FaceDetector) -> tuple[Photo, NDArray[np.uint8], Face] | str:
-    """Return the photo of the only face in a frame, the same in grey, and its face; or the reason why there is none."""
+def _find_photo(frame: Frame, detector: FaceDetector) -> tuple[Photo, Face] | str:
+    """Return the photo of the only face in a frame, and its face; or the reason why there is none."""
     faces = detector.detect(frame.image)
     if len(faces) != 1:
         return "several faces" if faces else "no face"
@@ -247,7 +247,7 @@ def _find_photo(frame: Frame, detector: FaceDetector) -> tuple[Photo, NDArray[np
         return "unclear"
     pose = next((pose.name for pose in POSES if pose.fits(quality)), POSES[0].name)
     vector = features(crop[None], SIMILARITY)[0]
-    return Photo(image=image, features=vector, quality=quality, captured=frame.captured, pose=pose), grey, again[0]
+    return Photo(image=image, features=vector, quality=quality, captured=frame.captured, pose=pose), again[0]
 
 
 def _max_similarity(photo: Photo, rows: list[NDArray[np.float32]]) -> float:

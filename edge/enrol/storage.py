@@ -130,7 +130,7 @@ def identify_with(recognizer: Recognizer) -> Identify | None:
     """Return a function that recognises a face with a kit, or None if the kit was trained on cropped photos."""
     if recognizer.kit.manifest.alignment == NO_ALIGNMENT:
         return None
-    return lambda grey, face: recognizer.recognize_crops(recognizer.crop(grey, face)[None])[0].label
+    return lambda photo, face: recognizer.recognize_crops(recognizer.crop(photo, face)[None])[0].label
 
 
 def choose_detector(file: Path | None, kit: Kit | None, *, min_face: int = MIN_FACE) -> FaceDetector:

@@ -55,7 +55,7 @@ class Manifest:
     labels: tuple[str, ...]
     """The enrolled people, in the order of the scores."""
     crop: Mapping[str, int]
-    """height and width of a crop, in pixels."""
+    """height and width of a crop, in pixels; channels, 3 if crops are BGR. Without channels, they are grey."""
     alignment: str
     """How crops are aligned: one of ALIGNMENTS. none: the training photos were already cropped."""
     features: Mapping[str, Any]
@@ -84,6 +84,16 @@ class Manifest:
     def size(self) -> tuple[int, int]:
         """(height, width) of a crop."""
         return self.crop["height"], self.crop["width"]
+
+    @property
+    def colour(self) -> bool:
+        """Whether crops are BGR."""
+        return self.crop.get("channels", 1) == 3
+
+    @property
+    def crop_shape(self) -> tuple[int, ...]:
+        """(height, width) of a grey crop, (height, width, 3) of a BGR crop."""
+        return (*self.size, 3) if self.colour else self.size
 
     def to_bytes(self) -> bytes:
         return canonical_json({"kind": KIND, "format": FORMAT, **asdict(self)})
@@ -117,19 +127,22 @@ class Manifest:
     def _is_valid(self) -> bool:
         limits = (self.thresholds.confidence, self.thresholds.residual)
         rates = (self.thresholds.fpir, self.thresholds.fpir_low, self.thresholds.fpir_high)
-        objects = (self.features, self.coding, self.model, self.calibration, self.versions, self.selftest, self.parts)
+        settings = (self.crop, self.features, self.coding, self.versions)
+        objects = (*settings, self.model, self.calibration, self.selftest, self.parts)
         return (
-            len(self.labels) >= 2
+            all(isinstance(value, dict) for value in objects)
+            and len(self.labels) >= 2
             and all(isinstance(label, str) and label for label in self.labels)
             and len(set(self.labels)) == len(self.labels)
             and self.alignment in ALIGNMENTS
-            and all(type(length) is int and 1 <= length <= 4096 for length in self.size)
+            and self.crop.keys() - {"channels"} == {"height", "width"}
+            and all(type(length) is int and 1 <= length <= 4096 for length in self.crop.values())
+            and self.crop.get("channels", 1) in (1, 3)
             and all(type(limit) is float and math.isfinite(limit) and limit > 0 for limit in limits)
             and all(type(rate) is float and 0 <= rate <= 1 for rate in rates)
             and type(self.thresholds.strangers) is int
             and type(self.thresholds.provisional) is bool
             and self.precision in ("fp32", "fp16", "int8")
-            and all(isinstance(value, dict) for value in objects)
             and type(self.kit_version) is int
             and 1 <= self.kit_version <= MAX_VERSION
             and isinstance(self.series, str)

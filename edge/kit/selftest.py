@@ -23,13 +23,14 @@ _DO_NOT_USE = "Do not use it. Build it again, or install another version of onnx
 R = TypeVar("R", bound=Recognizer)
 
 
-def synthetic_crops(size: tuple[int, int], number: int = CROPS) -> NDArray[np.uint8]:
-    """Return patches of grey, from coarse to fine, with noise: (number, height, width)."""
-    i, y, x = np.ogrid[:number, : size[0], : size[1]]
-    patch = np.maximum(1, min(size) >> (i + 1))
-    coarse = _hash((i * 4096 + y // patch) * 4096 + x // patch)
-    fine = _hash((i * 4096 + y) * 4096 + x + 2**40)
-    return ((coarse * 7 + fine) // 8).astype(np.uint8)
+def synthetic_crops(shape: tuple[int, ...], number: int = CROPS) -> NDArray[np.uint8]:
+    """Return patches, from coarse to fine, with noise: (number, *shape). Each channel of a BGR shape has its own."""
+    height, width, *channels = shape
+    i, y, x, channel = np.ogrid[:number, :height, :width, : math.prod(channels)]
+    patch = np.maximum(1, min(height, width) >> (i + 1))
+    coarse = _hash((i * 4096 + y // patch) * 4096 + x // patch + channel * 2**41)
+    fine = _hash((i * 4096 + y) * 4096 + x + 2**40 + channel * 2**41)
+    return ((coarse * 7 + fine) // 8).astype(np.uint8).reshape(number, *shape)
 
 
 def _hash(numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -41,10 +42,10 @@ def _hash(numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def compute_results(
-    outputs: Callable[[NDArray[np.uint8]], Mapping[str, NDArray[Any]]], size: tuple[int, int]
+    outputs: Callable[[NDArray[np.uint8]], Mapping[str, NDArray[Any]]], shape: tuple[int, ...]
 ) -> dict[str, Any]:
-    """Return the results of a graph (`Recognizer.outputs`) on the synthetic crops, as the manifest stores them."""
-    found = outputs(synthetic_crops(size))
+    """Return the results of a graph (`Recognizer.outputs`) on synthetic crops of this shape, as the manifest stores them."""
+    found = outputs(synthetic_crops(shape))
     norm = np.maximum(np.linalg.norm(found["scores"], axis=1, keepdims=True), BLANK)
     results = {"scores": found["scores"] / norm, "confidence": found["confidence"], "residual": found["residual"]}
     return {name: np.round(values.astype(float), DIGITS).tolist() for name, values in results.items()}
@@ -54,7 +55,7 @@ def check(recognizer: Recognizer) -> None:
     """Run the self-test. Raise SelfTestError if a result differs from the one in the kit."""
     expected = recognizer.kit.manifest.selftest
     try:
-        found = compute_results(recognizer.outputs, recognizer.kit.manifest.size)
+        found = compute_results(recognizer.outputs, recognizer.kit.manifest.crop_shape)
         pairs = [(np.array(found[name], float), np.array(expected[name], float)) for name in found]
         difference = max(float(np.abs(one - other).max()) if one.shape == other.shape else math.inf for one, other in pairs)
     except Exception as error:  # any failure of the graph or the manifest is a failed self-test

@@ -2,6 +2,7 @@
 
     grey frame and five landmarks  ->  aligned crop, uint8 (H, W)  ->  pixels | gradient | both  ->  vector of unit length
 
+A network gets crops in colour, uint8 (H, W, 3), BGR like frames. Our own features beside it are those of the crop in grey.
 `pixels` is the crop averaged over square cells. `gradient` is the direction of the grey-level slope, which changes little with
 the light: blur and Sobel, the slope divided by its length, its positive part along eight directions, squared, averaged over
 cells. `both` stacks the two with equal weight. Each step is an ONNX operator (Pad, Conv, Relu, AveragePool...), so that
@@ -29,6 +30,8 @@ SIZE = (80, 64)  # default height and width of a crop
 # A kit needs the crops that it was trained on, so a changed template needs a new alignment name.
 LANDMARKS = np.array([[-0.168, 0.37], [0.168, 0.37], [0, 0.558], [-0.141, 0.695], [0.141, 0.695]])
 _ARCFACE = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
+# Weights of blue, green and red in grey: those of cv2.cvtColor, which rounds the result.
+GREY_WEIGHTS = np.array([0.114, 0.587, 0.299], np.float32)
 LANDMARK_TEMPLATES = {ALIGNMENT: LANDMARKS, ARCFACE_ALIGNMENT: (_ARCFACE - (56, 0)) / 112}
 
 
@@ -52,6 +55,7 @@ class FeatureSpec:
     """Slope, in grey levels per two pixels, below which a direction counts as noise and fades out."""
 
     alignment = ALIGNMENT
+    colour = False
     network = None  # trainer.features.network.Network has the same members
 
     def __post_init__(self) -> None:
@@ -74,11 +78,16 @@ class FeatureSpec:
         return asdict(self)
 
     @property
+    def crop_shape(self) -> tuple[int, ...]:
+        """(height, width) of a crop."""
+        return self.height, self.width
+
+    @property
     def own(self) -> "FeatureSpec":
         """The part of the vector that belongs to cells of the crop: all of it."""
         return self
 
-    def vectors(self, crops: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def vectors(self, crops: NDArray[Any]) -> NDArray[np.float32]:
         """Return the features of crops (N, H, W) as unit rows."""
         return features(crops, self)
 
@@ -107,10 +116,21 @@ def direction_vectors() -> NDArray[np.float32]:
     return np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
 
 
-def features(crops: NDArray[np.uint8], spec: FeatureSpec) -> NDArray[np.float32]:
-    """Return unit rows (N, spec.length) of crops (N, H, W). The row of a blank crop is zero."""
-    if crops.ndim != 3 or crops.shape[1:] != (spec.height, spec.width):
-        raise ValueError(f"crops must be N x {spec.height} x {spec.width}, not {crops.shape}")
+def check_crops(crops: NDArray[Any], shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless a crop has this shape: (height, width), or (height, width, 3) in colour."""
+    if crops.shape[1:] != shape:
+        raise ValueError(f"crops must be {' x '.join(map(str, ('N', *shape)))}, not {crops.shape}")
+
+
+def to_grey(crops: NDArray[Any]) -> NDArray[np.float32]:
+    """Return crops (N, H, W), or BGR (N, H, W, 3), in grey (N, H, W), not rounded."""
+    levels = crops.astype(np.float32)
+    return levels if levels.ndim == 3 else (levels * GREY_WEIGHTS).sum(axis=3)
+
+
+def features(crops: NDArray[Any], spec: FeatureSpec) -> NDArray[np.float32]:
+    """Return unit rows (N, spec.length) of grey crops (N, H, W). The row of a blank crop is zero."""
+    check_crops(crops, spec.crop_shape)
     rows = np.empty((len(crops), spec.length), np.float32)
     for start in range(0, len(crops), CHUNK):
         some = crops[start : start + CHUNK].astype(np.float32)
@@ -124,16 +144,16 @@ def features(crops: NDArray[np.uint8], spec: FeatureSpec) -> NDArray[np.float32]
 
 
 def resize_crop(image: NDArray[Any], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Resize a grey image to (height, width)."""
-    height, width = image.shape
+    """Resize an image, grey or BGR, to (height, width)."""
+    height, width = image.shape[:2]
     return _sample(image, np.array([[width / size[1], 0, 0], [0, height / size[0], 0]]), size)
 
 
 def align(
-    grey: NDArray[np.uint8], landmarks: NDArray[Any], size: tuple[int, int], alignment: str = ALIGNMENT
+    image: NDArray[np.uint8], landmarks: NDArray[Any], size: tuple[int, int], alignment: str = ALIGNMENT
 ) -> NDArray[np.uint8]:
-    """Return the aligned crop, (height, width), of the face with these landmarks (5, 2) in a grey frame."""
-    return _sample(grey, crop_to_frame(landmarks, size, alignment), size)
+    """Return the aligned crop of the face with these landmarks (5, 2) in a frame: (height, width) of grey, with 3 of BGR."""
+    return _sample(image, crop_to_frame(landmarks, size, alignment), size)
 
 
 def crop_to_frame(landmarks: NDArray[Any], size: tuple[int, int], alignment: str = ALIGNMENT) -> NDArray[np.float64]:
@@ -152,14 +172,14 @@ def crop_to_frame(landmarks: NDArray[Any], size: tuple[int, int], alignment: str
 def _sample(image: NDArray[Any], to_source: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.uint8]:
     """Return an image of (height, width) whose point p shows `image` at to_source (p, 1). Pixel i covers i to i + 1.
 
-    warpAffine gives the same bytes on every CPU, cv2.resize does not. The image is blurred before it is made smaller, so that
-    no detail falls between the samples.
+    warpAffine gives the same bytes on every CPU, cv2.resize does not. Each channel of BGR becomes what it would be alone. The
+    image is blurred before it is made smaller, so that no detail falls between the samples.
     """
     height, width = size
     sigma = 0.4 * np.sqrt(np.maximum((to_source[:, :2] ** 2).sum(axis=0) - 1, 0))  # across, down
     corners = to_source @ np.array([[0, width, 0, width], [0, 0, height, height], [1, 1, 1, 1]])
     margin = np.ceil(3 * sigma.max()) + 2
-    last = np.array(image.shape[::-1]) - 1  # column, row
+    last = np.array(image.shape[1::-1]) - 1  # column, row
     left, top = np.clip(corners.min(axis=1) - margin, 0, last).astype(int)
     right, bottom = np.clip(corners.max(axis=1) + margin, 0, last).astype(int)
     image = image[top : bottom + 1, left : right + 1]  # blurring the whole frame for one face would be slow

@@ -1,4 +1,4 @@
-"""Recognise faces with a kit: frames or grey crops in, labels out. Thread-safe. A doubtful face gets no label."""
+"""Recognise faces with a kit: frames or crops in, labels out. Thread-safe. A doubtful face gets no label."""
 
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -70,7 +70,7 @@ class Recognition:
 
 
 class Recognizer:
-    """Recognises the faces in a frame, or grey crops of the size that the kit was trained on."""
+    """Recognises the faces in a frame, or crops of the shape that the kit was trained on: grey, or BGR for some networks."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Recognizer:
         outputs = {o.name: (o.type, tuple(o.shape[1:])) for o in self._session.get_outputs()}
         wanted: dict[str, Any] = dict.fromkeys(OUTPUTS, ("tensor(float)", ()))
         wanted |= {"scores": ("tensor(float)", (len(kit.manifest.labels),)), "label": ("tensor(int64)", ())}
-        if inputs != {("crops", "tensor(uint8)", kit.manifest.size)} or outputs != wanted:
+        if inputs != {("crops", "tensor(uint8)", kit.manifest.crop_shape)} or outputs != wanted:
             raise KitError("The graph of the kit does not match its manifest.", "Build the kit again.")
 
     @classmethod
@@ -118,7 +118,8 @@ class Recognizer:
             return []
         with self.stage(ALIGN):
             grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
-            crops = [self.crop(grey, face) for face in faces]
+            frame = image if self.kit.manifest.colour else grey
+            crops = [self.crop(frame, face) for face in faces]
             qualities = [assess(grey, face, self.limits, crop) for face, crop in zip(faces, crops, strict=True)]
         good = [crop for crop, quality in zip(crops, qualities, strict=True) if quality.reason is None]
         threshold = self.kit.manifest.thresholds.confidence
@@ -129,19 +130,22 @@ class Recognizer:
             results.append(replace(found, box_xyxy=face.box_xyxy, landmarks=face.landmarks, quality=quality))
         return results
 
-    def crop(self, grey: NDArray[np.uint8], face: Face) -> NDArray[np.uint8]:
-        """Return the crop of a face in a grey frame, aligned like the crops that the kit was trained on."""
-        return align(grey, face.landmarks, self.kit.manifest.size, self.kit.manifest.alignment)
+    def crop(self, image: NDArray[np.uint8], face: Face) -> NDArray[np.uint8]:
+        """Return the crop of a face in a BGR frame, like those that the kit was trained on. If they are grey, so may it be."""
+        if image.ndim == 3 and not self.kit.manifest.colour:
+            image = np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), np.uint8)
+        return align(image, face.landmarks, self.kit.manifest.size, self.kit.manifest.alignment)
 
     def outputs(self, crops: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
-        """Return the graph's outputs for crops (N, H, W): scores (N, C), and the others (N,)."""
-        height, width = self.kit.manifest.size
-        if crops.dtype != np.uint8 or crops.ndim != 3 or crops.shape[1:] != (height, width):
-            raise ValueError(f"crops must be uint8, N x {height} x {width}, not {crops.dtype} {crops.shape}")
+        """Return the graph's outputs for crops (N, H, W), or (N, H, W, 3) in colour: scores (N, C), and the others (N,)."""
+        shape = self.kit.manifest.crop_shape
+        if crops.dtype != np.uint8 or crops.shape[1:] != shape:
+            wanted = " x ".join(map(str, ("N", *shape)))
+            raise ValueError(f"crops must be uint8, {wanted}, not {crops.dtype} {crops.shape}")
         return dict(zip(OUTPUTS, self._session.run(OUTPUTS, {"crops": crops}), strict=True))
 
     def recognize_crops(self, crops: NDArray[np.uint8]) -> list[Recognition]:
-        """Return one Recognition per crop (N, H, W)."""
+        """Return one Recognition per crop (N, H, W), or (N, H, W, 3) in colour."""
         if len(crops) == 0:
             return []
         with self.stage(RECOGNISE):

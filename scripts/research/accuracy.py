@@ -13,7 +13,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -232,9 +232,11 @@ def _answer(own: Faces, task: Task, parameters: dict[str, Any] | None, say: Call
 
 
 def _spec(features: str, own: FeatureSpec | None, say: Callable[[str], None]) -> Spec:
-    found = parse_network(features, say) or own
-    assert found is not None
-    return found
+    network = parse_network(features, say)
+    if network is not None:
+        return replace(network, channels="grey")  # as all three data sets
+    assert own is not None
+    return own
 
 
 def _view(own: Faces, parameters: dict[str, Any]) -> Array:

@@ -51,7 +51,7 @@ from trainer import training
 from trainer.baselines.registry import method_of
 from trainer.data import detector
 from trainer.data.gallery import Gallery, load_like
-from trainer.features.network import SIDE, Network
+from trainer.features.network import Network
 from trainer.presets import DEFAULT, PRESETS
 from trainer.thresholds import FPIR
 from trainer.types import Say
@@ -111,14 +111,14 @@ class Presets:
         finder = RememberedFaces(YuNetDetector(detector.yunet(say)))
 
         @cache
-        def read(name: str, crop_size: tuple[int, int], alignment: str) -> Gallery:
-            return load_like(folder / name, crop_size, alignment, finder=finder)
+        def read(name: str, crop_shape: tuple[int, ...], alignment: str) -> Gallery:
+            return load_like(folder / name, crop_shape, alignment, finder=finder)
 
         self.read = read
 
     def _load(self, network: Network | None) -> Gallery:
-        crop_size, alignment = (SIZE, ALIGNMENT) if network is None else ((SIDE, SIDE), network.alignment)
-        return self.read("enrolled", crop_size, alignment)
+        crop_shape, alignment = (SIZE, ALIGNMENT) if network is None else (network.crop_shape, network.alignment)
+        return self.read("enrolled", crop_shape, alignment)
 
     def answers(self, preset: str) -> Answers:
         plan = training.prepare(
@@ -131,7 +131,7 @@ class Presets:
             say=self.say,
         )
         model = training.fit(plan.gallery, plan.spec, plan.parameters, fpir=FPIR)
-        others = self.read("others", plan.gallery.crop_size, plan.gallery.alignment)
+        others = self.read("others", plan.gallery.crop_shape, plan.gallery.alignment)
         rows = [int(Path(source).stem) for source in others.sources]
         batches = [model.scores(others.images[start : start + BATCH]) for start in range(0, len(rows), BATCH)]
         scores = np.concatenate(batches)

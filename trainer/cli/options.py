@@ -44,7 +44,7 @@ def gallery_loader(
         if network is not None:
             if sides not in (None, (SIDE, SIDE)):
                 raise UsageError(f"A network needs crops of {SIDE}x{SIDE}.", "Leave --size out.")
-            options = {"size": (SIDE, SIDE), "alignment": network.alignment}
+            options = {"size": (SIDE, SIDE), "alignment": network.alignment, "colour": network.colour}
         return load_gallery(photos, cropped=cropped, progress=line.count, say=console.say, **options)
 
     return load

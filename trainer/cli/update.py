@@ -25,8 +25,7 @@ def enrol(
     """Add a person to a model, or photos to a person who is in it."""
     old = Model.load(model_file)
     with console.progress("Reading photos") as line:
-        size = old.spec.height, old.spec.width
-        found = load_like(photos, size, old.alignment, progress=line.count, say=console.say)
+        found = load_like(photos, old.spec.crop_shape, old.alignment, progress=line.count, say=console.say)
     print_notes(found.notes)
     with console.progress("Enrolling") as line, threadpool_limits(threads):
         new = update.enrol(old, found, calibrate=calibrate, progress=line.count)

@@ -16,64 +16,69 @@ MOVE, LIGHT = 0.6, 0.5
 
 
 def harden(crops: NDArray[np.uint8], rng: np.random.Generator, strength: float = 1.0) -> NDArray[np.uint8]:
-    """Return the crops (N, H, W) moved, turned, scaled and relit a little, about every second one covered by a block.
+    """Return crops, grey or BGR, moved, turned, scaled and relit a little, about every second one covered by a block.
 
     At strength 1 the crop is off by up to 3 % of the width, 4 degrees and 4 % in scale; light changes by up to half across the
     face. The block does not depend on the strength. This is for measuring; `copies` is for training, with other covers.
     """
-    n, height, width = crops.shape
+    faces = _with_channels(crops)
+    n, height, width, channels = faces.shape
     y, x = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
-    harder = np.empty_like(crops)
+    harder = np.empty_like(faces)
     for i in range(n):
-        moved = _moved(crops[i], rng, strength)
+        moved = _moved(faces[i], rng, strength)
         angle = rng.uniform(0, 2 * np.pi)
         light = 1 + strength * rng.uniform(0, 0.5) * (np.cos(angle) * x + np.sin(angle) * y)
-        face = moved * light * (1 + strength * rng.uniform(-0.2, 0.2))
+        face = moved * light[..., None] * (1 + strength * rng.uniform(-0.2, 0.2))
         if rng.random() < 0.5:
             h, w = int(0.3 * height), int(0.6 * width)
             top, left = rng.integers(height - h + 1), rng.integers(width - w + 1)
-            face[top : top + h, left : left + w] = rng.uniform(20, 200)
+            face[top : top + h, left : left + w] = rng.uniform(20, 200, channels)
         harder[i] = np.clip(face, 0, 255)
-    return harder
+    return harder.reshape(crops.shape)
 
 
 def copies(crops: NDArray[np.uint8], number: int, rng: np.random.Generator, landmarks: Array = LANDMARKS) -> NDArray[np.uint8]:
-    """Return (number N, H, W): first copies of all crops (N, H, W), then second copies, and so on.
+    """Return (number N, ...): first copies of all crops (N, H, W), or (N, H, W, 3) in BGR, then second copies, and so on.
 
     Copies are moved and relit; every second one is mirrored; three in eight are covered by sunglasses, a scarf or a block.
+    In colour crops, light is the same on all channels, and a cover has a colour.
     `landmarks` are the positions of eyes, nose and mouth in the crops, as in edge.vision.preprocess.LANDMARK_TEMPLATES.
     """
     made = []
-    for k, (i, crop) in itertools.product(range(number), enumerate(crops)):
+    for k, (i, crop) in itertools.product(range(number), enumerate(_with_channels(crops))):
         face = _relit(_moved(crop, rng, MOVE), rng)
         cover = COVERS[k % len(COVERS)]
         if cover is not None:
-            mask = cover(face.shape, rng, landmarks)
-            dark = cover is _glasses  # lenses, else cloth
-            paint = (
-                rng.uniform(0, 50) + rng.uniform(0, 6) * rng.standard_normal(face.shape) if dark else _cloth(face.shape, rng)
-            )
-            face = np.where(mask, paint, face)
+            mask = cover(face.shape[:2], rng, landmarks)
+            paint = (_lenses if cover is _glasses else _cloth)(face.shape, rng)
+            face = np.where(mask[..., None], paint, face)
         face = np.clip(face, 0, 255).astype(np.uint8)
         made.append(face[:, ::-1] if (i + k) % 2 == 0 else face)
     return np.array(made, np.uint8).reshape(-1, *crops.shape[1:])
 
 
+def _with_channels(crops: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return crops, grey or BGR, as (N, H, W, 1 or 3)."""
+    return crops.reshape(*crops.shape[:3], *(crops.shape[3:] or (1,)))
+
+
 def _moved(crop: NDArray[np.uint8], rng: np.random.Generator, strength: float) -> NDArray[np.uint8]:
-    height, width = crop.shape
+    height, width = crop.shape[:2]
     turn = cv2.getRotationMatrix2D(
         ((width - 1) / 2, (height - 1) / 2), strength * rng.uniform(-4, 4), 1 + strength * rng.uniform(-0.04, 0.04)
     )
     turn[:, 2] += strength * rng.uniform(-0.03, 0.03, 2) * width
-    return cv2.warpAffine(crop, turn, (width, height), borderMode=cv2.BORDER_REPLICATE)  # type: ignore[return-value]
+    moved = cv2.warpAffine(crop, turn, (width, height), borderMode=cv2.BORDER_REPLICATE)  # drops a single channel
+    return moved.reshape(crop.shape)  # type: ignore[return-value]
 
 
 def _relit(face: NDArray[np.uint8], rng: np.random.Generator) -> Array:
     """Change the exposure, add light from a side, and in about every second image a shadow with a soft edge."""
-    height, width = face.shape
+    height, width = face.shape[:2]
     y, x = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
     angle = rng.uniform(0, 2 * np.pi)
-    across = np.cos(angle) * x + np.sin(angle) * y
+    across = (np.cos(angle) * x + np.sin(angle) * y)[..., None]
     lit = 255 * (face / 255) ** np.exp(LIGHT * rng.uniform(-0.5, 0.5)) * np.exp(LIGHT * rng.uniform(0, 1.2) * across)
     if rng.random() < 0.5:
         shadow = 1 / (1 + np.exp((rng.uniform(-0.6, 0.6) - across) / rng.uniform(0.03, 0.3)))
@@ -111,15 +116,20 @@ def _block(shape: tuple[int, ...], rng: np.random.Generator, landmarks: Array) -
     return mask
 
 
+def _lenses(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Return (H, W, channels): a dark colour with noise."""
+    return rng.uniform(0, 50, shape[2]) + rng.uniform(0, 6) * rng.standard_normal(shape[:2])[..., None]
+
+
 def _cloth(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Return a cloth pattern: coarse or fine blotches, about every second time with stripes."""
-    blotches = cv2.GaussianBlur(rng.standard_normal(shape), (0, 0), rng.uniform(0.3, 0.15 * shape[1]))
+    """Return a cloth pattern (H, W, channels): coarse or fine blotches, about every second time with stripes, of a colour."""
+    blotches = cv2.GaussianBlur(rng.standard_normal(shape[:2]), (0, 0), rng.uniform(0.3, 0.15 * shape[1]))
     pattern = blotches / max(blotches.std(), 1e-6)
     if rng.random() < 0.5:
         angle, stripes = rng.uniform(0, np.pi), rng.uniform(10, 60)
         y, x = np.mgrid[: shape[0], : shape[1]] / shape[1]
         pattern = pattern / 2 + np.sign(np.sin(stripes * (np.cos(angle) * x + np.sin(angle) * y)))
-    return rng.uniform(20, 220) + rng.uniform(2, 40) * pattern
+    return rng.uniform(20, 220, shape[2]) + rng.uniform(2, 40) * pattern[..., None]
 
 
 COVERS = (None, _glasses, None, _scarf, None, _block, None, None)  # of the copies, in turn

@@ -1,8 +1,9 @@
 """Photos to arrays: all training data enters here.
 
 A gallery is a folder per person, or an `.npz` or `.mat` file with the arrays `images` and `labels`. Every photo becomes an
-8-bit grey image of one common size. In photographs the face is detected and aligned as on the device. A photo that cannot be
-used is left out; a person without a usable photo is an error. Everything that was changed or left out is in `Gallery.notes`.
+8-bit image of one common size, grey, or BGR for a network. In photographs the face is detected and aligned as on the device. A
+photo that cannot be used is left out; a person without a usable photo is an error. Everything that was changed or left out is
+in `Gallery.notes`.
 """
 
 import hashlib
@@ -69,7 +70,7 @@ class Gallery:
     """Labelled photos; `load_gallery` sorts them by person, then by file name or array index."""
 
     images: NDArray[np.uint8]
-    """(N, H, W), grey."""
+    """(N, H, W), grey, or (N, H, W, 3), BGR."""
     labels: NDArray[np.str_]
     """(N,), the person in each photo."""
     sources: tuple[str, ...]
@@ -83,8 +84,8 @@ class Gallery:
     rejected: tuple[RejectedPhoto, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.images.ndim != 3 or self.images.dtype != np.uint8:
-            raise ValueError(f"images must be uint8 (N, H, W), not {self.images.dtype} {self.images.shape}")
+        if self.images.dtype != np.uint8 or not (self.images.ndim == 3 or self.images.shape[3:] == (3,)):
+            raise ValueError(f"images must be uint8 (N, H, W) or (N, H, W, 3), not {self.images.dtype} {self.images.shape}")
         if self.labels.shape != (len(self.images),) or len(self.sources) != len(self.images):
             raise ValueError("images, labels and sources must have the same length")
 
@@ -98,15 +99,20 @@ class Gallery:
         """Height and width."""
         return self.images.shape[1], self.images.shape[2]
 
+    @property
+    def crop_shape(self) -> tuple[int, ...]:
+        """(height, width), or (height, width, 3) in colour."""
+        return self.images.shape[1:]
+
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of size, labels and pixels. Order and file names do not change it."""
+        """SHA-256 of shape, labels and pixels. Order and file names do not change it."""
         photos = sorted(
             hashlib.sha256(str(label).encode() + b"\0" + image.tobytes()).digest()
             for label, image in zip(self.labels, self.images, strict=True)
         )
-        height, width = self.images.shape[1:]
-        return hashlib.sha256(f"{height}x{width}\n".encode() + b"".join(photos)).hexdigest()
+        shape = "x".join(map(str, self.crop_shape))
+        return hashlib.sha256(f"{shape}\n".encode() + b"".join(photos)).hexdigest()
 
     def selected(self, mask: NDArray[np.bool_]) -> "Gallery":
         """Return the photos where the mask (N,) is true."""
@@ -133,6 +139,7 @@ def load_gallery(
     say: Say = silent,
     testing: bool = False,
     alignment: str = ALIGNMENT,
+    colour: bool = False,
 ) -> Gallery:
     """Read the gallery at `path`.
 
@@ -140,6 +147,7 @@ def load_gallery(
     size : (height, width). Without it, cropped photos must have one size, and others get the usual one.
     finder : detects the faces (default: YuNet). `say` receives a message if it must be downloaded.
     alignment : where the crop shows a detected face.
+    colour : the images are BGR, for a network. A grey photo gets three equal channels.
     testing : the photos are not for a training. One person is enough, a person may have no usable photo, and a folder of
         photos is one person.
     """
@@ -147,19 +155,20 @@ def load_gallery(
     notes: list[str] = []
     crop: Crop = partial(_resized, size=size)
     if path.is_dir():
-        people, entries = _folder_entries(path, notes, colour=not cropped, flat=testing)
+        people, entries = _folder_entries(path, notes, colour=colour or not cropped, flat=testing)
     elif not path.exists():
         raise GalleryError(f"There is no {path}.", "Check the path.")
     elif path.suffix.lower() in HINTS:
         cropped = True
         photos = enumerate(zip(*read_arrays(path), strict=True))
-        entries = [_Entry(person, f"{path.name}[{i}]", partial(np.asarray, image), how) for i, (image, person, how) in photos]
+        read = partial(cv2.cvtColor, code=cv2.COLOR_GRAY2BGR) if colour else np.asarray
+        entries = [_Entry(person, f"{path.name}[{i}]", partial(read, image), how) for i, (image, person, how) in photos]
         people = {entry.person for entry in entries}
     else:
         raise GalleryError(f"{path} is not a gallery.", "Pass a folder with a folder per person, an .npz or a .mat file.")
     if not cropped:
         finder = finder or YuNetDetector(detector.yunet(say))
-        crop = partial(_aligned, finder=finder, size=size or SIZE, alignment=alignment)
+        crop = partial(_aligned, finder=finder, size=size or SIZE, alignment=alignment, colour=colour)
     found, images, rejected, remarks = _read_all(entries, crop, progress)
     hint = " Photos that show only a face may need --cropped."
     if cropped or testing or 2 * len(rejected) <= len(entries):
@@ -189,10 +198,11 @@ def load_gallery(
     )
 
 
-def load_like(path: Path, size: tuple[int, int], alignment: str, **options: Any) -> Gallery:
+def load_like(path: Path, crop_shape: tuple[int, ...], alignment: str, **options: Any) -> Gallery:
     """Read photos that are not for a training, cropped like training photos. `options` are those of load_gallery."""
-    cropped = alignment == NO_ALIGNMENT
-    photos = load_gallery(path, cropped=cropped, size=size, alignment=alignment, testing=True, **options)
+    cropped, (height, width, *channels) = alignment == NO_ALIGNMENT, crop_shape
+    options |= {"size": (height, width), "colour": bool(channels), "testing": True}
+    photos = load_gallery(path, cropped=cropped, alignment=alignment, **options)
     if photos.alignment != alignment:
         raise GalleryError(
             f"{path} holds cropped faces, but the training photos were detected and aligned.", "Pass a folder of photographs."
@@ -222,16 +232,16 @@ def check_not_enrolled(strangers: Gallery, images: Iterable[NDArray[np.uint8]], 
         )
 
 
-def _resized(grey: NDArray[np.uint8], *, size: tuple[int, int] | None) -> tuple[NDArray[np.uint8], str]:
+def _resized(image: NDArray[np.uint8], *, size: tuple[int, int] | None) -> tuple[NDArray[np.uint8], str]:
     """Return a cropped photo at the wanted size, and a remark."""
-    if size is None or grey.shape == size:
-        return grey, ""
-    ratio = (grey.shape[1] * size[0]) / (grey.shape[0] * size[1])
-    return resize_crop(grey, size), _STRETCHED if max(ratio, 1 / ratio) > _MAX_STRETCH else ""
+    if size is None or image.shape[:2] == size:
+        return image, ""
+    ratio = (image.shape[1] * size[0]) / (image.shape[0] * size[1])
+    return resize_crop(image, size), _STRETCHED if max(ratio, 1 / ratio) > _MAX_STRETCH else ""
 
 
 def _aligned(
-    image: NDArray[np.uint8], *, finder: FaceDetector, size: tuple[int, int], alignment: str
+    image: NDArray[np.uint8], *, finder: FaceDetector, size: tuple[int, int], alignment: str, colour: bool
 ) -> tuple[NDArray[np.uint8], str]:
     """Return the crop of the face that a photo (BGR) is meant to show, and a remark."""
     faces = finder.detect(image, photo_min_face(image))
@@ -245,7 +255,7 @@ def _aligned(
     reason = assess(grey, face, _LIMITS).reason if is_inside else CUT_OFF
     if reason is not None:
         raise PhotoError(reason)
-    return align(grey, face.landmarks, size, alignment), _SEVERAL_FACES if len(faces) > 1 else ""
+    return align(image if colour else grey, face.landmarks, size, alignment), _SEVERAL_FACES if len(faces) > 1 else ""
 
 
 @dataclass(frozen=True)
@@ -276,8 +286,8 @@ def _read_all(
             image = to_8_bit(photo)
             # Digest of the original photo: two different photos may look the same at a small size.
             digest = hashlib.sha256(repr(image.shape).encode() + image.tobytes()).digest()
-            grey, remark = crop(image)
-            if grey.min() == grey.max():
+            made, remark = crop(image)
+            if not np.ptp(made, axis=(0, 1)).any():
                 raise PhotoError("blank")
         except PhotoError as error:
             rejected.append(RejectedPhoto(entry.person, entry.source, entry.condition, str(error)))
@@ -285,7 +295,7 @@ def _read_all(
             other = first.setdefault(digest, entry)
             if other is entry:
                 used.append(entry)
-                images.append(grey)
+                images.append(made)
                 for text in ("scaled from 16 to 8 bits" if photo.dtype == np.uint16 else "", remark):
                     if text:
                         remarks.setdefault(text, []).append(entry.source)

@@ -107,8 +107,8 @@ def evaluate(
         raise UsageError(message, "For example --condition '_(clean|sunglasses|scarf)'.") from None
     system = open_system(file, model_file)
     how: dict[str, Any] = {"progress": progress, "say": say}
-    faces = load_like(data, system.size, system.alignment, **how)
-    others = None if strangers is None else load_like(strangers, system.size, system.alignment, **how)
+    faces = load_like(data, system.crop_shape, system.alignment, **how)
+    others = None if strangers is None else load_like(strangers, system.crop_shape, system.alignment, **how)
     trials, notes = run_trials(system, faces, others, pattern)
     return measure(system, trials, (*faces.notes, *(others.notes if others else ()), *notes))
 

@@ -43,8 +43,10 @@ def draw(paint: Callable[..., Legend], *args: Any) -> tuple[str, Legend]:
 
 
 def pixels(values: Array, colours: str, low: float, high: float) -> str:
-    """Return values (h, w) from low to high as an image, one pixel each."""
+    """Return values (h, w) from low to high, or a BGR image (h, w, 3), as an image, one pixel each."""
     buffer = io.BytesIO()
+    if values.ndim == 3:
+        values = values[..., ::-1].astype(np.uint8)
     imsave(buffer, values, vmin=low, vmax=max(high, low + 1e-9), cmap=colours, format="png")
     return _uri("png", buffer)
 

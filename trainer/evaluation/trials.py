@@ -32,14 +32,14 @@ class EvaluatedSystem:
     kind: str  # model or kit
     file: str  # the name of its file
     labels: tuple[str, ...]
-    size: tuple[int, int]  # (height, width) of a crop
+    crop_shape: tuple[int, ...]  # (height, width), or (height, width, 3) in colour
     alignment: str
     threshold: float | None  # the confidence that a label needs; None if it was never measured
     provisional: bool  # whether the threshold was set without strangers
     features: str
     coding: str
     photos: str  # fingerprint of the training photos
-    score: Callable[[Array], tuple[Array, Array]]  # return scores (N, C) and confidence (N,) of crops (N, H, W)
+    score: Callable[[Array], tuple[Array, Array]]  # return scores (N, C) and confidence (N,) of crops (N, *crop_shape)
     model: Model | None = None  # for the pictures, and to leave out its training photos
 
 
@@ -68,7 +68,7 @@ class Trials:
     people: Array  # (N,) names
     conditions: Array  # (N,) names; empty if there is none
     sources: tuple[str, ...]
-    crops: Array  # (N, H, W) uint8
+    crops: Array  # (N, H, W) uint8, or BGR (N, H, W, 3)
     not_acquired: tuple[RejectedPhoto, ...] = ()  # failures to acquire: photos without a usable face
     threshold: float | None = None  # of the model or kit
 
@@ -149,7 +149,7 @@ def system_of_model(model: Model, file: str = "") -> EvaluatedSystem:
         kind="model",
         file=file,
         labels=model.labels,
-        size=(model.spec.height, model.spec.width),
+        crop_shape=model.spec.crop_shape,
         alignment=model.alignment,
         threshold=None if model.calibration is None else model.calibration.confidence,
         provisional=False,
@@ -176,7 +176,7 @@ def system_of_kit(kit: Kit, file: str = "") -> EvaluatedSystem:
         kind="kit",
         file=file,
         labels=manifest.labels,
-        size=manifest.size,
+        crop_shape=manifest.crop_shape,
         alignment=manifest.alignment,
         threshold=manifest.thresholds.confidence,
         provisional=manifest.thresholds.provisional,

@@ -1,13 +1,13 @@
 """An embedding network as features: the vector that a trained CNN computes from a face.
 
-    grey crop (112,112) uint8  ->  three equal channels, (x - mean) * scale  ->  network  ->  unit vector
-                                          our own features of the same crop  ->  appended below it (optional)
+    crop (112,112,3) uint8, BGR  ->  channels in the network's order, (x - mean) * scale  ->  network  ->  unit vector
+                                             our own features of the same crop in grey  ->  appended below it (optional)
 
 Network and own features make different errors: together, in one dictionary, they miss far fewer people than either alone.
 
 The network is an ONNX file that takes N x 3 x 112 x 112 and returns N x d, with operators that edge.kit.guard lists. Crops are
-aligned as such networks expect (arcface-112). They stay grey, so gallery, model file and kit keep one format, and the order of
-the colour channels does not matter. The exporter puts the nodes of the network before the coder, in one graph.
+aligned as such networks expect (arcface-112). A network of an older model may take grey crops (112,112), as three equal
+channels. The exporter puts the nodes of the network before the coder, in one graph.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -23,11 +23,12 @@ from edge.errors import KitError, KitUnsafeError, ParameterError, UsageError
 from edge.kit import guard as onnx_guard
 from edge.kit.manifest import ARCFACE_ALIGNMENT
 from edge.vision.onnx_session import load_session
-from edge.vision.preprocess import FeatureSpec, unit_rows
+from edge.vision.preprocess import CHUNK, FeatureSpec, check_crops, to_grey, unit_rows
 from trainer.types import Array
 
 SIDE = 112
 KIND = "onnx"
+Channels = Literal["grey", "rgb", "bgr"]
 CHANNELS, EMBEDDING = "channels", "embedding"  # names of input and output in the prepared graph
 PREFIX = "network."  # prefix of all other names in the prepared graph
 OLDEST_OPSET = 13
@@ -45,6 +46,8 @@ class Network:
     """Subtracted from each pixel (0 to 255). SFace: 0, insightface: 127.5."""
     scale: float = 1.0
     """Factor after the subtraction. SFace: 1, insightface: 0.0078431 (1/127.5) or 0.0078125 (1/128)."""
+    channels: Channels = "rgb"
+    """Order of the input channels: rgb (SFace, insightface) or bgr. grey: crops are grey, and all channels equal."""
     own: FeatureSpec | None = None
     """Our own features of the same crop, appended to the network's vector; None for the vector alone."""
     share: float = 0.5
@@ -57,6 +60,8 @@ class Network:
     def __post_init__(self) -> None:
         if not (np.isfinite(self.mean) and np.isfinite(self.scale) and self.scale != 0):
             raise ParameterError("mean and scale of a network must be finite, and scale must not be 0")
+        if self.channels not in get_args(Channels):
+            raise ParameterError(f"channels must be one of {', '.join(get_args(Channels))}, not {self.channels!r}")
         if self.own is not None and (self.own.height, self.own.width) != (SIDE, SIDE):
             raise ParameterError(f"own features beside a network need its crop size, {SIDE}x{SIDE}")
         if not 0 < self.share < 1:
@@ -66,6 +71,16 @@ class Network:
     def network(self) -> "Network":
         return self
 
+    @property
+    def colour(self) -> bool:
+        """Whether crops are BGR."""
+        return self.channels != "grey"
+
+    @property
+    def crop_shape(self) -> tuple[int, ...]:
+        """(height, width, 3) of a crop, (height, width) if it is grey."""
+        return (SIDE, SIDE, 3) if self.colour else (SIDE, SIDE)
+
     @cached_property
     def sha256(self) -> str:
         """Checksum of the published file."""
@@ -74,11 +89,11 @@ class Network:
     @cached_property
     def length(self) -> int:
         """Entries of a vector."""
-        return len(self.vectors(np.zeros((1, SIDE, SIDE), np.uint8))[0])
+        return len(self.vectors(np.zeros((1, *self.crop_shape), np.uint8))[0])
 
     def settings(self) -> dict[str, Any]:
-        """Return all settings except the file, for headers and manifests."""
-        return {
+        """Return all settings except the file, for headers and manifests. `grey` is left out: older files have no channels."""
+        return ({"channels": self.channels} if self.colour else {}) | {
             "kind": KIND,
             "height": SIDE,
             "width": SIDE,
@@ -91,31 +106,38 @@ class Network:
         }
 
     def vectors(self, crops: Array) -> Array:
-        """Return (N, length) unit rows from crops (N, 112, 112). With own features, the row of a blank crop is shorter."""
-        cache, run = _cache(self.sha256, self.mean, self.scale), _runner(self.model)
+        """Return (N, length) unit rows of crops (N, *crop_shape). With own features, the row of a blank crop is shorter."""
+        check_crops(crops, self.crop_shape)
+        cache, run = _cache(self.sha256, self.mean, self.scale, self.channels), _runner(self.model)
         rows = []
         for crop in crops:
             key = hashlib.sha256(crop.tobytes()).digest()
             if key not in cache:
                 if len(cache) >= MAX_CACHED:
                     cache.clear()
-                channels = (np.float32(crop) - np.float32(self.mean)) * np.float32(self.scale)
+                channels = (np.float32(self._ordered(crop)) - np.float32(self.mean)) * np.float32(self.scale)
                 cache[key] = run(np.broadcast_to(channels, (1, 3, SIDE, SIDE)))[0]
             rows.append(cache[key])
         return stacked(np.stack(rows), crops, self.own, self.share)
 
+    def _ordered(self, crop: Array) -> Array:
+        """Return the channels (3, H, W) of a crop in the network's order, or the only one (H, W)."""
+        return np.moveaxis(crop[..., ::-1] if self.channels == "rgb" else crop, -1, 0) if self.colour else crop
+
 
 def stacked(embedding: Array, crops: Array, own: FeatureSpec | None, share: float) -> Array:
-    """Return the vectors (N, d) of a network at unit length, with our own features of the same crops appended."""
+    """Return the vectors (N, d) of a network at unit length, with our own features of the same crops, in grey, appended."""
     if own is None:
         return unit_rows(embedding)
-    ours = np.float32(np.sqrt(1 - share**2)) * own.vectors(crops)
-    return np.hstack([np.float32(share) * unit_rows(embedding), ours])
+    ours = np.concatenate([own.vectors(to_grey(crops[i : i + CHUNK])) for i in range(0, len(crops), CHUNK)])
+    return np.hstack([np.float32(share) * unit_rows(embedding), np.float32(np.sqrt(1 - share**2)) * ours])
 
 
-def checked(data: bytes, name: str = "The model", *, mean: float = 0.0, scale: float = 1.0) -> Network:
+def checked(
+    data: bytes, name: str = "The model", *, mean: float = 0.0, scale: float = 1.0, channels: Channels = "rgb"
+) -> Network:
     """Return the network after a test run: it loads, and its vector of a face does not depend on other faces."""
-    network = Network(model=data, mean=mean, scale=scale)
+    network = Network(model=data, mean=mean, scale=scale, channels=channels)
     faces = np.random.default_rng(0).integers(0, 256, (2, 3, SIDE, SIDE)).astype(np.float32)
 
     def unusable(reason: str, hint: str) -> UsageError:
@@ -147,7 +169,7 @@ def _runner(model: bytes) -> Callable[[Array], Array]:
 
 
 @lru_cache(maxsize=2)
-def _cache(sha256: str, mean: float, scale: float) -> dict[bytes, Array]:
+def _cache(sha256: str, mean: float, scale: float, channels: Channels) -> dict[bytes, Array]:
     """Return the vectors of a network, by the digest of the crop."""
     return {}
 

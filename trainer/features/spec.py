@@ -25,6 +25,10 @@ class Spec(Protocol):
     @property
     def width(self) -> int: ...
     @property
+    def colour(self) -> bool: ...  # whether crops are BGR
+    @property
+    def crop_shape(self) -> tuple[int, ...]: ...  # (H, W), or (H, W, 3) in colour
+    @property
     def length(self) -> int: ...  # entries of a vector
     @property
     def alignment(self) -> str: ...  # of the crops
@@ -33,7 +37,7 @@ class Spec(Protocol):
     @property
     def network(self) -> Network | None: ...
     def settings(self) -> dict[str, Any]: ...  # plain values, for headers and manifests
-    def vectors(self, crops: Array) -> Array: ...  # (N, length) unit rows from crops (N, H, W)
+    def vectors(self, crops: Array) -> Array: ...  # (N, length) unit rows of crops (N, *crop_shape)
 
 
 def from_settings(settings: Mapping[str, Any], network: bytes | None) -> Spec:
@@ -43,7 +47,8 @@ def from_settings(settings: Mapping[str, Any], network: bytes | None) -> Spec:
     if network is None or hashlib.sha256(network).hexdigest() != settings["sha256"]:
         raise ValueError("the network is not the one that the settings name")
     own = settings["beside"] and FeatureSpec(**settings["beside"])
-    return Network(model=network, own=own, **{name: settings[name] for name in ("mean", "scale", "share")})
+    numbers = {name: settings[name] for name in ("mean", "scale", "share")}
+    return Network(model=network, own=own, channels=settings.get("channels", "grey"), **numbers)
 
 
 def parse_network(features: str, say: Say = silent) -> Network | None:
@@ -65,7 +70,9 @@ def parse_network(features: str, say: Say = silent) -> Network | None:
     if match is None:
         raise UsageError(f"Unknown features {features}.", f"Choose {', '.join(KINDS)}, sface, onnx:FILE or sface+both.")
     try:
-        numbers = {key: float(value) for key, _, value in (part.partition("=") for part in match[2].split(",")[1:])}
+        numbers: dict[str, Any] = {
+            key: float(value) for key, _, value in (part.partition("=") for part in match[2].split(",")[1:])
+        }
     except ValueError:
         numbers = {"": 0.0}
     if not numbers.keys() <= {"mean", "scale"} or len(numbers) != match[2].count(","):

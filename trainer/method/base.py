@@ -3,6 +3,7 @@
 A method is a dataclass; its fields are its parameters. It fits in `_learn` and scores in `_scores`, with samples as columns.
 """
 
+import math
 import warnings
 from dataclasses import KW_ONLY, dataclass, fields
 from numbers import Integral
@@ -27,7 +28,7 @@ COLLAPSED = "Training collapsed: every code is zero, so people cannot be disting
 
 @dataclass(eq=False, repr=False)
 class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A method. Samples X are rows: vectors (n, d) if `features` is None, else grey crops (n, H, W) or flattened (n, H*W).
+    """A method. Samples X are rows: vectors (n, d) if `features` is None, else crops (n, *features.crop_shape), or flattened.
 
     Learned: classes_ (C,).
     """
@@ -100,12 +101,14 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             return unit_rows(rows), y
         spec, crops = self.features, np.reshape(X, (len(X), -1))
         crops, y = (check_array(crops, dtype=None), None) if y is None else check_X_y(crops, y, dtype=None)
-        if crops.shape[1] != spec.height * spec.width or crops.min() < 0 or crops.max() > 255:
-            raise ValueError(f"X must hold grey crops of {spec.height}x{spec.width} pixels, 0 to 255")
-        if y is not None and (crops == crops[:, :1]).all(axis=1).any():
+        if crops.shape[1] != math.prod(spec.crop_shape) or crops.min() < 0 or crops.max() > 255:
+            kind = "colour" if spec.colour else "grey"
+            raise ValueError(f"X must hold {kind} crops of {spec.height}x{spec.width} pixels, 0 to 255")
+        pixels = crops.reshape(len(crops), spec.height * spec.width, -1)
+        if y is not None and (pixels == pixels[:, :1]).all(axis=(1, 2)).any():
             raise TrainingError("A training image is blank.", "Remove images that show nothing.")
         self.n_features_in_ = crops.shape[1]
-        return spec.vectors(crops.reshape(-1, spec.height, spec.width)), y
+        return spec.vectors(crops.reshape(-1, *spec.crop_shape)), y
 
 
 @dataclass(eq=False, repr=False)

@@ -116,7 +116,7 @@ class LCLRRDL(CodeClassifier):
         """Return feature rows of altered copies of the crops. D is learned without them: with them the accuracy was lower."""
         spec = self.features
         assert spec is not None
-        crops = np.reshape(X, (-1, spec.height, spec.width)).astype(np.uint8)
+        crops = np.reshape(X, (-1, *spec.crop_shape)).astype(np.uint8)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         return spec.vectors(augment.copies(crops, self.copies, rng, LANDMARK_TEMPLATES[spec.alignment]))
 

@@ -28,6 +28,7 @@ from edge.errors import (
 )
 from edge.kit import format as kits
 from edge.kit.manifest import Manifest, Thresholds
+from edge.vision.recognize import Recognizer
 from export.pack import sign
 from tests.fixtures import kits as doors
 from tests.fixtures.kits import signing_keys
@@ -164,6 +165,11 @@ def test_other_format_version_is_rejected() -> None:
         {"crop": {"height": 24}},
         {"crop": {"height": 24, "width": -1}},
         {"crop": {"height": 24.0, "width": 20}},
+        {"crop": {"height": 24, "width": 20, "channels": 2}},
+        {"crop": {"height": 24, "width": 20, "channels": 3.0}},
+        {"crop": {"height": 24, "width": 20, "channels": True}},
+        {"crop": {"height": 24, "width": 20, "depth": 3}},
+        {"crop": [24, 20]},
         {"thresholds": {"confidence": "0", "residual": 1.0, "provisional": True}},
         {"thresholds": {"confidence": 0.0, "residual": 1.0, "provisional": True}},
         {"thresholds": {"confidence": 1.0}},
@@ -181,6 +187,15 @@ def test_other_format_version_is_rejected() -> None:
 def test_invalid_manifest_is_rejected(changes: dict[str, Any]) -> None:
     with pytest.raises(KitError, match="invalid field"):
         kits.parse(doors.with_manifest(doors.kit(), **changes))
+
+
+def test_manifest_says_whether_crops_are_grey_or_colour() -> None:
+    for channels, shape in (({}, (24, 20)), ({"channels": 1}, (24, 20)), ({"channels": 3}, (24, 20, 3))):
+        changed = kits.parse(doors.with_manifest(doors.kit(), crop={"height": 24, "width": 20, **channels}))
+        assert (changed.manifest.crop_shape, changed.manifest.colour) == (shape, len(shape) == 3)
+        if len(shape) == 3:  # the graph takes grey crops
+            with pytest.raises(KitError, match="does not match its manifest"):
+                Recognizer(changed)
 
 
 def test_manifest_has_one_canonical_form() -> None:

@@ -21,6 +21,10 @@ def test_synthetic_crops_never_change() -> None:
     crops = selftest.synthetic_crops((80, 64))
     assert crops[:, 40, 32].tolist() == [139, 226, 221, 131], "a change makes all existing kits fail"
     assert int(crops.astype(int).sum()) == 2681673
+    colour = selftest.synthetic_crops((80, 64, 3))
+    np.testing.assert_array_equal(colour[..., 0], crops)
+    assert colour[:, 40, 32, 1:].tolist() == [[119, 42], [195, 52], [129, 27], [99, 201]]
+    assert int(colour.astype(int).sum()) == 7566372
 
 
 @pytest.mark.parametrize(("coding", "precision"), [("l1", "fp32"), ("l21", "fp32"), ("l21", "fp16"), ("l1", "int8")])

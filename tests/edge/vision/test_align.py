@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import cv2
@@ -39,6 +40,16 @@ def test_aligned_face_is_not_changed(size: tuple[int, int]) -> None:
 def test_shifted_face_is_cut_out() -> None:
     frame = scene()
     np.testing.assert_array_equal(align(frame, template() + np.array([100, 50]), SIZE), frame[50:130, 100:164])
+
+
+@settings(max_examples=40)
+@given(st.floats(-60, 60), st.floats(0.3, 5), st.sampled_from([SIZE, (112, 112)]), st.integers(0, 2**32 - 1))
+def test_channels_do_not_change_each_other(degrees: float, scale: float, size: tuple[int, int], seed: int) -> None:
+    frame = np.random.default_rng(seed).integers(0, 256, (200, 260, 3), np.uint8)
+    points = moved(template(size), degrees, scale, 20, 10)
+    for made in (partial(align, landmarks=points, size=size), partial(resize_crop, size=size)):
+        alone = [made(np.ascontiguousarray(frame[..., channel])) for channel in range(3)]
+        np.testing.assert_array_equal(made(frame), np.stack(alone, axis=2))
 
 
 def test_large_face_is_scaled_down() -> None:

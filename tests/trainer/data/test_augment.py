@@ -35,11 +35,11 @@ def smooth(n: int, seed: int = 0, size: tuple[int, int] = (80, 64)) -> np.ndarra
 @given(
     n=st.integers(0, 3),
     number=st.integers(0, 9),
-    size=st.sampled_from([(10, 8), (42, 30), (80, 64), (112, 112), (30, 60)]),
+    size=st.sampled_from([(10, 8), (42, 30), (80, 64), (112, 112), (30, 60), (10, 8, 3), (112, 112, 3)]),
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=30)
-def test_copies_keep_the_shape_and_depend_on_the_seed(n: int, number: int, size: tuple[int, int], seed: int) -> None:
+def test_copies_keep_the_shape_and_depend_on_the_seed(n: int, number: int, size: tuple[int, ...], seed: int) -> None:
     crops = np.random.default_rng(seed).integers(0, 256, (n, *size)).astype(np.uint8)
     before = crops.copy()
     made = copies(crops, number, np.random.default_rng(seed))
@@ -47,6 +47,20 @@ def test_copies_keep_the_shape_and_depend_on_the_seed(n: int, number: int, size:
     assert made.dtype == np.uint8
     assert np.array_equal(crops, before)
     assert np.array_equal(made, copies(crops, number, np.random.default_rng(seed)))
+    assert harden(crops, np.random.default_rng(seed)).shape == crops.shape
+
+
+@pytest.mark.parametrize("alter", [lambda crops, rng: copies(crops, 8, rng), harden])
+def test_light_is_the_same_on_all_channels_and_covers_have_a_colour(alter: Any) -> None:
+    grey = smooth(6)
+    made = alter(grey[..., None].repeat(3, axis=3), np.random.default_rng(0)).astype(int)
+    equal = (made == made[..., :1]).all(axis=3).mean(axis=(1, 2))
+    assert (equal > 0.1).all(), "no cover hides a whole face"
+    assert 0.2 < np.mean(equal < 0.95) < 0.8, "some crops are covered"
+    tinted = np.stack([grey // 2, grey, grey], axis=3)
+    bare = alter(tinted, np.random.default_rng(0))[equal > 0.999].astype(int)
+    assert np.array_equal(bare[..., 1], bare[..., 2])
+    assert (bare[..., 0] <= bare[..., 1]).all()
 
 
 def test_copies_are_in_the_order_of_their_crops() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from scipy.io import savemat
 
 from edge.errors import GalleryError
 from edge.kit.manifest import ALIGNMENT, NO_ALIGNMENT
@@ -145,6 +146,19 @@ def test_faces_are_detected_and_aligned_as_on_the_device(album: Path) -> None:
     wanted = align(portraits.grey(photo), found.landmarks, SIZE)
     np.testing.assert_array_equal(result.images[result.sources.index("s2/1.png")], wanted)
     assert load_gallery(album, cropped=False, size=(64, 52), finder=portraits.finder()).images.shape == (6, 64, 52)
+
+
+def test_faces_can_be_loaded_in_colour(album: Path) -> None:
+    photo: Any = cv2.imread(str(album / "s1" / "0.png"))
+    tinted = (photo * (0.5, 0.8, 1.0)).astype(np.uint8)
+    write_photo(album / "s1" / "tinted.png", tinted)
+    result = load_gallery(album, cropped=False, finder=portraits.finder(), colour=True)
+    assert result.images.shape == (5, *SIZE, 3)
+    (found,) = portraits.finder().detect(tinted, photo_min_face(tinted))
+    wanted = align(tinted, found.landmarks, SIZE)
+    crop = result.images[result.sources.index("s1/tinted.png")]
+    np.testing.assert_array_equal(crop, wanted)
+    assert crop[..., 0].mean() < 0.6 * crop[..., 2].mean()
 
 
 def test_photo_without_one_usable_face_is_named(album: Path) -> None:
@@ -324,6 +338,25 @@ def test_photos_can_be_cropped_like_others(photos: Path) -> None:
         load_like(photos / "faces.npz", SIZE, ALIGNMENT)
 
 
+def test_grey_photos_get_three_equal_channels(photos: Path) -> None:
+    colour = np.stack([smooth_image(seed) for seed in (5, 6, 7)], axis=2)
+    write_photo(photos / "anna" / "3.png", colour)
+    write_photo(photos / "ben" / "red.png", np.full((HEIGHT, WIDTH, 3), (0, 0, 200), np.uint8))
+    result = load_gallery(photos, cropped=True, colour=True)
+    assert result.images.shape == (5, *result.crop_shape) == (5, HEIGHT, WIDTH, 3)
+    assert [str(photo) for photo in result.rejected] == ["ben/red.png (blank)"]
+    np.testing.assert_array_equal(result.images[2], colour)
+    grey = load_gallery(photos, cropped=True)
+    np.testing.assert_array_equal(result.images[0], grey.images[0][..., None].repeat(3, axis=2))
+    assert grey.fingerprint != result.fingerprint
+    np.savez(photos / "faces.npz", images=grey.images, labels=grey.labels)
+    savemat(photos / "faces.mat", {"images": np.moveaxis(grey.images, 0, -1), "labels": np.arange(5)})
+    for name in ("faces.npz", "faces.mat"):
+        arrays = load_like(photos / name, (12, 10, 3), NO_ALIGNMENT)
+        wanted = load_like(photos / name, (12, 10), NO_ALIGNMENT).images
+        np.testing.assert_array_equal(arrays.images, wanted[..., None].repeat(3, axis=3))
+
+
 # --- The gallery itself ---
 
 
@@ -347,6 +380,8 @@ def test_fingerprint_depends_on_photos_and_people_only() -> None:
         fingerprint(images[:9], people[:9]),
         fingerprint(swapped, people),
         fingerprint(images.reshape(len(images), 8, 10), people),
+        fingerprint(np.pad(images, ((0, 0), (0, 2), (0, 1))).reshape(len(images), 6, 6, 3), people),
+        fingerprint(np.pad(images, ((0, 0), (0, 2), (0, 1))), people),
         base,
     ]
     assert len(set(others)) == len(others)
@@ -358,6 +393,7 @@ def test_parts_of_different_length_are_rejected() -> None:
     for wrong in (
         {"images": gallery.images.astype(float)},
         {"images": gallery.images[0]},
+        {"images": gallery.images[..., None]},
         {"labels": gallery.labels[:5]},
         {"sources": ("one",)},
     ):

@@ -97,6 +97,12 @@ def words(html: str) -> str:
     return " ".join("".join(parsed(html).find("body").itertext()).split())  # type: ignore[union-attr]
 
 
+def test_photos_are_shown_in_their_colours() -> None:
+    photo = np.random.default_rng(0).integers(0, 256, (5, 4, 3), np.uint8)
+    data = base64.b64decode(figures.pixels(photo, "gray", 0, 255).partition(",")[2])
+    np.testing.assert_array_equal(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), photo)
+
+
 def test_page_is_well_formed_and_complete(html: str) -> None:
     root = parsed(html)
     ids = [element.get("id") for element in root.iter() if element.get("id")]

@@ -16,26 +16,29 @@ import pytest
 from sklearn.base import clone
 from typer.testing import CliRunner
 
+from edge.cli.main import app as edge_app
 from edge.errors import KitDamagedError, KitUnsafeError, ModelError, UsageError
 from edge.kit import format as kits
 from edge.kit import guard as onnx_guard
 from edge.kit.manifest import Manifest, Thresholds
-from edge.vision.preprocess import FeatureSpec, unit_rows
+from edge.vision.preprocess import FeatureSpec, to_grey, unit_rows
 from edge.vision.recognize import Recognizer
 from export import graph
 from export.build import build_kit
 from export.graph import Factors
 from export.pack import bundle
 from export.verify import verify_kit
+from tests.fixtures.data import write_photos
 from tests.fixtures.embedding import LENGTH, SIDE, embedding_model, network_crops, network_model
 from trainer.cli.main import app
-from trainer.data.gallery import Gallery
+from trainer.data.gallery import Gallery, load_gallery
 from trainer.evaluation.inside import as_images
-from trainer.features.network import Network, checked, prepared
+from trainer.features.network import Channels, Network, checked, prepared
 from trainer.features.spec import from_settings, parse_network
 from trainer.method.estimator import LCLRRDL
 from trainer.model import Model
 from trainer.presets import PRESETS
+from trainer.training import fit
 from trainer.tuning import tune
 
 L21 = partial(LCLRRDL, coding="l21")
@@ -56,17 +59,33 @@ def kit_of(trained: Model) -> bytes:
 # --- Which files are accepted ---
 
 
-@pytest.mark.parametrize("opset", [11, 13, 17])
-def test_vectors_are_those_of_the_published_file(opset: int) -> None:
+@pytest.mark.parametrize(("opset", "channels"), [(11, "rgb"), (13, "bgr"), (17, "grey")])
+def test_vectors_are_those_of_the_published_file(opset: int, channels: Channels) -> None:
     data = embedding_model(opset=opset, weights_as_inputs=opset < 13)
-    images = network_crops()[0][:6]
+    images = network_crops(colour=channels != "grey")[0][:6]
     run = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
-    channels = ((images.astype(np.float32) - 20) * 0.5)[:, None].repeat(3, axis=1)
-    wanted = unit_rows(np.concatenate([run.run(None, {"data": channels[i : i + 1]})[0] for i in range(6)]))
-    found = checked(data, mean=20, scale=0.5).vectors(images)
+    planes = [images] * 3 if channels == "grey" else [images[..., "bgr".index(letter)] for letter in channels]
+    given = (np.stack(planes, axis=1).astype(np.float32) - 20) * 0.5
+    wanted = unit_rows(np.concatenate([run.run(None, {"data": given[i : i + 1]})[0] for i in range(6)]))
+    found = checked(data, mean=20, scale=0.5, channels=channels).vectors(images)
     assert found.shape == (6, LENGTH)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
     assert np.abs(found[0] - found[5]).max() > 0.01
+
+
+def test_order_of_channels_matters_in_colour_only() -> None:
+    data, images = embedding_model(), network_crops()[0][:3]
+    rgb, bgr, grey = (Network(model=data, channels=channels) for channels in ("rgb", "bgr", "grey"))
+    assert np.abs(rgb.vectors(images) - bgr.vectors(images)).max() > 0.01
+    np.testing.assert_array_equal(rgb.vectors(images), bgr.vectors(images[..., ::-1]))
+    equal = images[..., :1].repeat(3, axis=3)
+    for colour in (rgb, bgr):
+        np.testing.assert_array_equal(colour.vectors(equal), grey.vectors(images[..., 0]))
+    for network, wrong in ((rgb, images[..., 0]), (grey, images)):
+        with pytest.raises(ValueError, match="crops must be N x 112 x 112"):
+            network.vectors(wrong)
+    with pytest.raises(UsageError, match="rgb"):
+        Network(model=data, channels="rbg")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("cached", [1, 1000])
@@ -126,7 +145,8 @@ def test_own_features_are_appended() -> None:
     found = together.vectors(images)
     assert found.shape == (3, together.length) == (3, LENGTH + spec.length)
     np.testing.assert_allclose(found[:, :LENGTH], 0.6 * alone.vectors(images), atol=1e-6)
-    np.testing.assert_allclose(found[:, LENGTH:], 0.8 * spec.vectors(images), atol=1e-6)
+    grey = images @ np.array([0.114, 0.587, 0.299])  # of blue, green, red
+    np.testing.assert_allclose(found[:, LENGTH:], 0.8 * spec.vectors(grey), atol=1e-5)
     with pytest.raises(UsageError, match="112x112"):
         replace(alone, own=FeatureSpec(height=80, width=64))
     with pytest.raises(UsageError, match="share"):
@@ -144,7 +164,7 @@ def test_network_is_a_parameter_of_the_estimator() -> None:
     assert estimator.fit(images[::2], names[::2]).score(images[1::2], names[1::2]) > 0.8
     assert pickle.loads(pickle.dumps(network)) == copy.deepcopy(network) == network
     assert "bytes" not in repr(network)
-    assert len(repr(network)) < 100
+    assert len(repr(network)) < 120
 
 
 def test_network_can_be_tuned() -> None:
@@ -184,7 +204,7 @@ def test_own_features_can_be_shown_as_images() -> None:
     alone, together, images = network_model().spec, network_model("both").spec, network_crops()[0][:3]
     assert together.network is not None
     assert together.own is not None
-    ours = as_images(together.own.vectors(images).T, together.own)
+    ours = as_images(together.own.vectors(to_grey(images)).T, together.own)
     shown = as_images(together.vectors(images).T, together)
     assert ours is not None
     assert shown is not None
@@ -200,8 +220,21 @@ def test_spec_comes_back_from_its_settings() -> None:
     assert from_settings(spec.settings(), None) == spec
 
 
+def test_networks_of_older_files_are_grey(tmp_path: Path) -> None:
+    trained = network_model("both", "grey")
+    settings = trained.spec.settings()
+    assert "channels" not in settings  # as version 0.2 wrote it: kits of that version still match their model
+    assert trained.spec.network is not None
+    assert from_settings(settings, trained.spec.network.model) == trained.spec
+    assert json.loads(kits.unpack(kit_of(trained))[kits.MANIFEST])["crop"] == {"height": SIDE, "width": SIDE}
+    trained.save(tmp_path / "door.npz")
+    loaded = Model.load(tmp_path / "door.npz")
+    assert loaded.crops.shape[1:] == loaded.spec.crop_shape == (SIDE, SIDE)
+    assert all(parity.holds for parity in verify_kit(kits.parse(kit_of(trained)), model=loaded))
+
+
 def test_commands_accept_a_network(tmp_path: Path) -> None:
-    images, names = network_crops()
+    images, names = network_crops(colour=False)
     np.savez(tmp_path / "faces.npz", images=images[:, ::2, ::2], labels=names)
     (tmp_path / "model.onnx").write_bytes(embedding_model())
     features = ["--features", f"onnx:{tmp_path}/model.onnx", "--coding", "l21"]
@@ -216,19 +249,80 @@ def test_commands_accept_a_network(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*arguments[:2], *config, *arguments[-2:]], catch_exceptions=False)
     assert done.exit_code == 0
     loaded = Model.load(tmp_path / "door.npz")
-    assert loaded.crops.shape[1:] == (SIDE, SIDE)
+    assert loaded.crops.shape[1:] == (SIDE, SIDE, 3)
+    assert (loaded.crops == loaded.crops[..., :1]).all(), "grey arrays have three equal channels"
     assert loaded.parameters["eta"] == PRESETS["sface"]["eta"] != PRESETS["tiny"]["eta"]
+
+
+def test_commands_keep_the_colour_of_photos(tmp_path: Path) -> None:
+    images, names = network_crops()
+    photo = np.arange(len(images)) % 8
+    later = names == "person 4"
+    write_photos(tmp_path / "train", images[(photo < 5) & ~later], names[(photo < 5) & ~later])
+    write_photos(tmp_path / "later", images[(photo < 5) & later], names[(photo < 5) & later])
+    write_photos(tmp_path / "test", images[photo >= 5], names[photo >= 5])
+    (tmp_path / "model.onnx").write_bytes(embedding_model())
+    door = str(tmp_path / "door.npz")
+    fitting = ["--cropped", "--features", f"onnx:{tmp_path}/model.onnx", "--no-calibrate", "-o", door]
+    results = ["--json", str(tmp_path / "found.json"), "--report", str(tmp_path / "page.html")]
+    for arguments in (
+        ["fit", str(tmp_path / "train"), *fitting],
+        ["enrol", door, str(tmp_path / "later" / "person 4")],
+        ["evaluate", door, str(tmp_path / "test"), *results],
+    ):
+        assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
+    loaded = Model.load(door)
+    wanted = {image.tobytes() for image in images[photo < 5]}
+    assert {crop.tobytes() for crop in loaded.crops} == wanted
+    found = json.loads((tmp_path / "found.json").read_text())["rank1"]
+    assert found["count"] > 0.8 * found["of"]
 
 
 # --- In the kit ---
 
 
-@pytest.mark.parametrize("own", ["", "gradient", "both"])
-def test_kit_computes_what_the_trainer_computes(own: str) -> None:
-    trained, kit = network_model(own), kits.parse(kit_of(network_model(own)))
+@pytest.mark.parametrize(("own", "channels"), [("", "rgb"), ("gradient", "bgr"), ("both", "rgb"), ("both", "grey")])
+def test_kit_computes_what_the_trainer_computes(own: str, channels: Channels) -> None:
+    trained = network_model(own, channels)
+    kit = kits.parse(kit_of(trained))
     assert kit.manifest.features == trained.spec.settings()
-    images = network_crops()[0][5::8]  # held out
-    np.testing.assert_allclose(Recognizer(kit).outputs(images)["scores"], trained.scores(images), atol=1e-3)
+    assert kit.manifest.crop_shape == trained.spec.crop_shape == trained.crops.shape[1:]
+    images = network_crops(colour=channels != "grey")[0][5::8]  # held out
+    np.testing.assert_allclose(Recognizer(kit).outputs(images)["scores"], trained.scores(images), atol=1e-5)
+    assert all(parity.holds for parity in verify_kit(kit, model=trained))
+
+
+def test_kit_rejects_crops_of_the_other_kind() -> None:
+    colour, grey = network_crops()[0][:2], network_crops(colour=False)[0][:2]
+    for trained, wrong in ((network_model(), grey), (network_model("", "grey"), colour)):
+        with pytest.raises(ValueError, match=r"crops must be uint8, N x 112 x 112.*, not uint8 \(2, 112, 112"):
+            Recognizer(kits.parse(kit_of(trained))).recognize_crops(wrong)
+
+
+def test_crop_without_contrast_in_any_channel_has_no_confidence() -> None:
+    recognizer = Recognizer(kits.parse(kit_of(network_model())))
+    even = np.full((3, SIDE, SIDE, 3), (30, 90, 200), np.uint8)
+    even[1, 10:50, 10:50, 1] += 40  # a square in one channel
+    even[2, 10:50, 10:50] += 8
+    assert (recognizer.outputs(even)["confidence"] != 0).tolist() == [False, True, False]
+
+
+def test_photos_are_recognised_in_colour(tmp_path: Path) -> None:
+    """From colour photos on disk to a kit: the channels of a file arrive in the order of the network."""
+    images, names = network_crops()
+    write_photos(tmp_path / "photos", images, names)
+    network = checked(embedding_model())
+    found = load_gallery(tmp_path / "photos", cropped=True, colour=network.colour)
+    first = np.arange(len(images)) % 8 < 5
+    trained = fit(found.selected(first), network, {"atoms_per_class": 4, "coding": "l21", "eta": 1e-3, "copies": 2})
+    kit = tmp_path / "door.kit"
+    kit.write_bytes(kit_of(trained))
+    photos = [str(tmp_path / "photos" / source) for source in np.array(found.sources)[~first]]
+    done = CliRunner().invoke(edge_app, ["image", *photos, "--cropped", "--kit", str(kit)], catch_exceptions=False)
+    nearest = [json.loads(line)["nearest"] for line in done.stdout.splitlines()]
+    wanted = trained.predict(found.images[~first])
+    assert nearest == wanted.tolist()
+    assert np.mean(wanted == found.labels[~first]) > 0.8
 
 
 @pytest.mark.slow
