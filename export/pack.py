@@ -18,7 +18,7 @@ from export.nodes import Precision
 from trainer.baselines.coders import AnyCoding
 from trainer.data.detector import LICENSE as DETECTOR_LICENSE
 from trainer.data.detector import MIT
-from trainer.downloads import SFACE
+from trainer.features.known import KNOWN_NETWORKS
 from trainer.model import Model
 
 LICENSE = "recognizer.onnx and manifest.json were made by lclrr-edge.\n\n" + MIT.format(
@@ -71,8 +71,9 @@ def _license(model: Model) -> str:
     network = model.spec.network
     if network is None:
         return LICENSE
+    known = KNOWN_NETWORKS.get(network.sha256)
     other = f"the embedding model with the SHA-256 {network.sha256}, under the terms of its makers"
-    return f"{LICENSE}\nrecognizer.onnx contains {SFACE.license if network.sha256 == SFACE.sha256 else other}.\n"
+    return f"{LICENSE}\nrecognizer.onnx contains {known.license if known else other}.\n"
 
 
 def fingerprint(model: Model) -> str:

@@ -36,8 +36,6 @@ class WheelFile:
     sha256: str
     without: str
     """What to do without a connection."""
-    license: str = ""
-    """Its licence in a sentence, for kits that contain it."""
 
     @property
     def cached(self) -> Path:

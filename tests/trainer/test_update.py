@@ -246,7 +246,7 @@ def test_commands_enrol_and_forget(trainer: TrainerCommand, without_dora: Model,
     assert Model.load(model).labels == PEOPLE
 
 
-def test_enrolling_somebody_without_usable_photo_is_an_error(
+def test_enrolling_a_person_without_usable_photo_is_an_error(
     trainer: TrainerCommand, without_dora: Model, folders: Path, tmp_path: Path
 ) -> None:
     model = tmp_path / "door.npz"

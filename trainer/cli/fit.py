@@ -18,7 +18,7 @@ from trainer.method.solver import Step
 from trainer.presets import DEFAULT, Preset
 from trainer.thresholds import FOLDS, FPIR
 
-FEATURES = f"Features of a face: {', '.join(KINDS)}, sface, onnx:FILE[,mean=M][,scale=S], or sface+both."
+FEATURES = f"Features of a face: {', '.join(KINDS)}, sface, onnx:FILE[,order=bgr][,mean=M][,scale=S], or sface+both."
 PRESET = f"Named parameters (default: {DEFAULT}; for a network: sface)."
 PARTS_HELP = "Grid of face parts with their own classifier; or none."
 CALIBRATE = f"Measure the threshold against strangers ({FOLDS} more trainings)."

@@ -11,8 +11,11 @@ from edge.errors import UsageError
 from edge.files import read_bytes
 from edge.vision.preprocess import KINDS, FeatureSpec
 from trainer.downloads import SFACE
+from trainer.features.known import KNOWN_NETWORKS
 from trainer.features.network import KIND, SIDE, Network, checked
 from trainer.types import Array, Say, silent
+
+_EXAMPLE = "onnx:FILE,order=bgr,mean=127.5,scale=0.0078125"
 
 
 class Spec(Protocol):
@@ -54,7 +57,8 @@ def from_settings(settings: Mapping[str, Any], network: bytes | None) -> Spec:
 def parse_network(features: str, say: Say = silent) -> Network | None:
     """Return the network that --features names, or None if it names our own features (pixels, gradient, both).
 
-    A network is `sface` or `onnx:FILE[,mean=M][,scale=S]`. With `+both` our own features are added to its vector.
+    A network is `sface` or `onnx:FILE[,order=rgb|bgr][,mean=M][,scale=S]`. What is not given comes from the table of known
+    networks. With `+both` our own features are added to its vector.
     """
     if features in KINDS:
         return None
@@ -65,16 +69,39 @@ def parse_network(features: str, say: Say = silent) -> Network | None:
             raise UsageError(f"Unknown features {features}.", "Write sface+both or onnx:FILE+both.")
         return replace(network, own=FeatureSpec.for_crop(SIDE, SIDE, kind))
     if features == "sface":
-        return checked(SFACE.read(say))
+        return _network_of(SFACE.read(say), "SFace", {}, say)
     match = re.fullmatch(rf"{KIND}:(.+?)((?:,\w+=[^,]*)*)", features)
     if match is None:
         raise UsageError(f"Unknown features {features}.", f"Choose {', '.join(KINDS)}, sface, onnx:FILE or sface+both.")
     try:
-        numbers: dict[str, Any] = {
-            key: float(value) for key, _, value in (part.partition("=") for part in match[2].split(",")[1:])
-        }
+        given = _given_input(match[2].split(",")[1:])
     except ValueError:
-        numbers = {"": 0.0}
-    if not numbers.keys() <= {"mean", "scale"} or len(numbers) != match[2].count(","):
-        raise UsageError(f"Cannot read --features {features}.", "Write onnx:FILE,mean=127.5,scale=0.0078125.")
-    return checked(read_bytes(match[1]), Path(match[1]).name, **numbers)
+        raise UsageError(f"Cannot read --features {features}.", f"Write {_EXAMPLE}.") from None
+    return _network_of(read_bytes(match[1]), Path(match[1]).name, given, say)
+
+
+def _given_input(words: list[str]) -> dict[str, Any]:
+    """Return the fields of Network that words like `order=bgr` and `mean=127.5` set."""
+    given: dict[str, Any] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if name == "order" and value in ("rgb", "bgr"):
+            given["channels"] = value
+        elif name in ("mean", "scale"):
+            given[name] = float(value)
+    if len(given) != len(words):
+        raise ValueError("unknown or repeated words")
+    return given
+
+
+def _network_of(data: bytes, name: str, given: dict[str, Any], say: Say) -> Network:
+    """Return the network in a file, and report what is assumed about it and a licence that forbids commercial use."""
+    known = KNOWN_NETWORKS.get(hashlib.sha256(data).hexdigest())
+    usual = {} if known is None else {"channels": known.channels, "mean": known.mean, "scale": known.scale}
+    network = checked(data, name, **(usual | given))
+    if known is None and len(given) < 3:
+        assumed = f"order={network.channels}, mean={network.mean:g}, scale={network.scale:g}"
+        say(f"{name} is not a known network: {assumed} is assumed. Other values: --features {_EXAMPLE}.")
+    if known is not None and not known.commercial:
+        say(f"Warning: a kit with these features contains {known.license}.")
+    return network

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import pickle
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,9 @@ from tests.fixtures.data import write_photos
 from tests.fixtures.embedding import LENGTH, SIDE, embedding_model, network_crops, network_model
 from trainer.cli.main import app
 from trainer.data.gallery import Gallery, load_gallery
+from trainer.downloads import SFACE
 from trainer.evaluation.inside import as_images
+from trainer.features.known import KNOWN_NETWORKS, KnownNetwork
 from trainer.features.network import Channels, Network, checked, prepared
 from trainer.features.spec import from_settings, parse_network
 from trainer.method.estimator import LCLRRDL
@@ -128,13 +131,51 @@ def test_network_is_named_by_the_features_option(tmp_path: Path) -> None:
     assert parse_network(f"onnx:{file},scale=0.5,mean=127.5") == Network(model=file.read_bytes(), mean=127.5, scale=0.5)
     beside = FeatureSpec.for_crop(SIDE, SIDE, "gradient")
     assert parse_network(f"onnx:{file},mean=2+gradient") == Network(model=file.read_bytes(), mean=2, own=beside)
-    files = (f"onnx:{file},order=rgb", f"onnx:{file},mean=much", "onnx:/no/such.onnx", "onnx:")
+    assert parse_network(f"onnx:{file},order=bgr") == Network(model=file.read_bytes(), channels="bgr")
+    files = (f"onnx:{file},order=grey", f"onnx:{file},mean=much", f"onnx:{file},mean=1,mean=2", "onnx:/no/such.onnx", "onnx:")
     for wrong in ("colour", "both+pixels", "sface+colour", *files):
         with pytest.raises(UsageError):
             parse_network(wrong)
     for wrong in ("mean=nan", "scale=0"):
         with pytest.raises(UsageError, match="finite"):
             parse_network(f"onnx:{file},{wrong}")
+
+
+def test_input_of_an_unknown_network_is_assumed_and_reported(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(embedding_model())
+    said: list[str] = []
+    parse_network(f"onnx:{tmp_path}/model.onnx,mean=127.5", said.append)
+    (note,) = said
+    assert "model.onnx is not a known network: order=rgb, mean=127.5, scale=1 is assumed." in note
+    said.clear()
+    parse_network(f"onnx:{tmp_path}/model.onnx,order=rgb,mean=0,scale=1", said.append)
+    assert said == []
+
+
+@pytest.mark.parametrize("commercial", [True, False])
+def test_known_network_has_its_input_and_licence(commercial: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = network_model().spec.network
+    assert network is not None
+    known = KnownNetwork(
+        sha256=network.sha256, channels="bgr", mean=20, scale=0.5, license="a test, for nothing", commercial=commercial
+    )
+    monkeypatch.setitem(KNOWN_NETWORKS, known.sha256, known)
+    (tmp_path / "renamed.onnx").write_bytes(network.model)
+    said: list[str] = []
+    found = parse_network(f"onnx:{tmp_path}/renamed.onnx", said.append)
+    assert found == Network(model=network.model, channels="bgr", mean=20, scale=0.5)
+    assert said == ([] if commercial else ["Warning: a kit with these features contains a test, for nothing."])
+    found = parse_network(f"onnx:{tmp_path}/renamed.onnx,order=rgb,mean=0")
+    assert found == Network(model=network.model, channels="rgb", mean=0, scale=0.5)
+    assert b"recognizer.onnx contains a test, for nothing.\n" in kits.unpack(kit_of(network_model()))[kits.LICENSE]
+
+
+def test_table_of_known_networks() -> None:
+    assert KNOWN_NETWORKS[SFACE.sha256].commercial
+    for sha256, known in KNOWN_NETWORKS.items():
+        assert re.fullmatch("[0-9a-f]{64}", sha256)
+        assert known.channels in ("rgb", "bgr")
+        assert known.commercial or "non-commercial" in known.license
 
 
 def test_own_features_are_appended() -> None:
