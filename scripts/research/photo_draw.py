@@ -93,7 +93,7 @@ def draw(folder: Path, *, people: int, photos: int, strangers: int, seed: int, p
         enrolled += drawn
     repeated = sum(len(own[person]) - photos - len(tests[person]) for person in chosen)
     if repeated:
-        say(f"{plural(repeated, 'test photo')} left out, because they nearly repeat an enrolled one.")
+        say(f"Left out, as near copies of enrolled photos: {plural(repeated, 'test photo')}.")
     others = [person for person in own if person not in tests]
     single = [person for person in others if len(own[person]) == 1]
     more = [person for person in others if len(own[person]) > 1]
@@ -159,7 +159,7 @@ def _photos(folder: Path, say: Say) -> tuple[dict[str, list[Path]], dict[Path, N
             else:
                 found[person].append(file)
     if repeated:
-        say(f"{plural(len(repeated), 'photo')} left out, because they are repeated: {some(repeated)}.")
+        say(f"Left out, as copies of other photos: {some(repeated)}.")
     kept = {person: [file for file in files if file not in wrong] for person, files in found.items()}
     return {person: files for person, files in sorted(kept.items()) if files}, small
 
