@@ -115,6 +115,14 @@ def test_no_blank_or_noise_image_passes_the_thresholds() -> None:
     assert passed["non_faces_passed"] == 0
 
 
+def test_non_faces_for_colour_kits_are_grey_and_coloured() -> None:
+    grey, colour = measure.non_faces((24, 20), number=4), measure.non_faces((24, 20, 3), number=4)
+    assert colour.shape == (*grey.shape, 3)
+    np.testing.assert_array_equal(colour[..., 0], grey)
+    has_colour = (colour != colour[..., :1]).any(axis=(1, 2, 3))
+    assert has_colour.tolist() == [False, True] * 16
+
+
 def test_residual_limit_falls_before_the_confidence_rises(monkeypatch: pytest.MonkeyPatch) -> None:
     """One covered face has as large a residual as noise with a high confidence: the face is rejected, the others pass."""
     noise = len(measure.non_faces((20, 16)))

@@ -90,6 +90,18 @@ def test_enrolled_people_are_recognised_and_strangers_are_not() -> None:
     assert {one.label for one in both} == {orl_door.GUEST, orl_door.OTHER}
 
 
+def test_frames_are_recognised_in_colour() -> None:
+    recognizer = Recognizer(kits.parse(kit()))
+    frame = (orl_door.frames(orl_door.GUEST, 1)[0] * (0.6, 0.8, 1.0)).astype(np.uint8)
+    (found,) = recognizer.recognize(frame)
+    assert found.landmarks is not None
+    crop = align(frame, found.landmarks, SIZE, ARCFACE_ALIGNMENT)
+    for channels, same in ((crop, True), (crop[..., ::-1], False)):
+        scores = model().scores(channels[None])[0]
+        difference = np.abs(np.array(found.scores) - scores / np.linalg.norm(scores)).max()
+        assert (difference < 1e-3) == same
+
+
 def test_kit_computes_the_same_as_the_published_network() -> None:
     parsed = kits.parse(kit())
     assert [parity.crops for parity in verify_kit(parsed, model=model())] == ["random", "training", "training, unfolded"]

@@ -18,7 +18,7 @@ from sklearn.base import clone
 from typer.testing import CliRunner
 
 from edge.cli.main import app as edge_app
-from edge.errors import KitDamagedError, KitUnsafeError, ModelError, UsageError
+from edge.errors import KitDamagedError, KitUnsafeError, ModelError, TrainingError, UsageError
 from edge.kit import format as kits
 from edge.kit import guard as onnx_guard
 from edge.kit.manifest import Manifest, Thresholds
@@ -203,6 +203,11 @@ def test_network_is_a_parameter_of_the_estimator() -> None:
     estimator = clone(LCLRRDL(atoms_per_class=4, coding="l21", features=network, eta=1e-3))
     assert estimator.features == network
     assert estimator.fit(images[::2], names[::2]).score(images[1::2], names[1::2]) > 0.8
+    with pytest.raises(ValueError, match="colour crops of 112x112"):
+        estimator.predict(images[..., 0])
+    red = np.concatenate([images[::2], np.full((1, SIDE, SIDE, 3), (0, 0, 200), np.uint8)])
+    with pytest.raises(TrainingError, match="blank"):
+        clone(estimator).fit(red, [*names[::2], "person 0"])
     assert pickle.loads(pickle.dumps(network)) == copy.deepcopy(network) == network
     assert "bytes" not in repr(network)
     assert len(repr(network)) < 120
