@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 DETECT, ALIGN, RECOGNISE, DECIDE, WHOLE = "detect", "align", "recognise", "decide", "whole"
 STAGES = (DETECT, ALIGN, RECOGNISE, DECIDE, WHOLE)
-"""Find faces; crop them and judge their quality; recognise them; track and decide; the whole frame."""
+"""Find faces; place their landmarks, crop them and judge their quality; recognise them; decide; the whole frame."""
 
 StageTimer = Callable[[str], AbstractContextManager[object]]
 """Called with a stage name. Returns a context manager that is open while the stage runs."""

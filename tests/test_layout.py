@@ -32,7 +32,7 @@ ALLOWED = {
     "settings": BASE | {"camera", "vision", "decision", "events", "sinks", "audit", "monitor"},
     # These know the other rooms.
     "terminal": BASE | {"camera", "vision", "decision", "events", "sinks", "kit", "audit", "monitor", "settings"},
-    "doctor": BASE | {"camera", "vision", "kit", "settings", "terminal"},
+    "doctor": BASE | {"camera", "vision", "kit", "settings", "events", "terminal"},
 }
 """Which rooms of edge a room may import. cli may import every room, and only cli modules may import cli."""
 

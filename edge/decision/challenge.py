@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge.decision import reasons
-from edge.decision.visit import Sighting
+from edge.decision.track import GAP_SECONDS
+from edge.decision.visit import Sighting, VisitRules
 from edge.errors import require
 
 if TYPE_CHECKING:  # decisions do not load OpenCV
@@ -28,7 +29,7 @@ MIN_SLIMMER, MAX_SLIMMER = -1.25, 2.0  # change of the height-to-width ratio of 
 FRONTAL = 0.15  # largest nose offset of a face that looks into the camera
 HELD_FRAMES = 2  # frames that must agree on a movement: one frame may be a detector error
 MIN_COSINE = 0.8  # between a movement and the direction that was asked for
-GAP_SECONDS = 0.5  # after a longer gap it may be another face
+LOOK_SECONDS = 0.15  # between two looks at a face that must be recognised now
 
 MIN_RIPPLE = 4.5  # spectral peak of a face over its surroundings; heads and a real video reach at most 3.2
 MIN_SIDES, MIN_SIDE_MOVE = 3, 0.0015  # visible sides of a picture; their movement between two frames, in face widths
@@ -83,6 +84,9 @@ class Challenge:
     """Whether the person was recognised during the movement: a photo could be exchanged for a real head."""
     done: int = 0
     """Number of completed movements."""
+    looks: int = 0
+    looked: float = -math.inf
+    """Number of recognitions since the start of the wait, of the prompt or of the end, and the time of the last one."""
     failure: str | None = None
     """Why the challenge failed, or None."""
 
@@ -91,6 +95,31 @@ class Challenge:
         if sighting.relief is None or self.rest is None:
             return False
         return math.hypot(*sighting.relief.moved(self.rest)) <= settings.min_turn / 2
+
+    def movement(self, relief: "Relief", rest: "Relief", prompt: str, settings: LivenessSettings) -> tuple[float, bool]:
+        """Return how far the nose has moved, and whether it moved in the direction of the prompt."""
+        x, y = relief.moved(rest)
+        distance, direction = math.hypot(x, y), settings.direction(prompt)
+        return distance, x * direction[0] + y * direction[1] >= MIN_COSINE * distance
+
+    def wants_look(self, sighting: Sighting, settings: LivenessSettings, rules: VisitRules) -> bool:
+        """Whether the face should be recognised in this frame: at most `max_looks` times for each movement.
+
+        That is where a recognition is needed, and now and then, to notice another person.
+        """
+        since = sighting.captured - self.looked
+        if self.looks >= rules.max_looks or since < rules.gap_seconds:
+            return False
+        if self.done == settings.turns:
+            return self.is_at_rest(sighting, settings)
+        if self.prompt is None or self.rest is None:
+            is_ready = sighting.is_alone and sighting.relief is not None and abs(sighting.relief.x) <= FRONTAL
+            return is_ready and since >= LOOK_SECONDS
+        if sighting.relief is not None and not self.is_recognised:
+            distance, is_as_asked = self.movement(sighting.relief, self.rest, self.prompt, settings)
+            if is_as_asked and distance >= settings.min_turn / 2:
+                return since >= LOOK_SECONDS
+        return since >= 2 * settings.challenge_seconds / rules.max_looks  # half of the looks are left for the movement
 
     def after(self, sighting: Sighting, settings: LivenessSettings) -> "Challenge":
         """Return the challenge after one more frame."""
@@ -103,16 +132,16 @@ class Challenge:
         if sighting.captured - self.since > settings.challenge_seconds:
             return replace(self, failure=reasons.TIMEOUT)
         after = replace(self, last_seen=sighting.captured)
+        if sighting.is_recognised:
+            after = replace(after, looks=self.looks + 1, looked=sighting.captured)
         if self.prompt is None or self.rest is None or sighting.relief is None or self.done == settings.turns:
             return after
-        x, y = sighting.relief.moved(self.rest)
-        distance, direction = math.hypot(x, y), settings.direction(self.prompt)
-        is_as_asked = x * direction[0] + y * direction[1] >= MIN_COSINE * distance
+        distance, is_as_asked = self.movement(sighting.relief, self.rest, self.prompt, settings)
         if sighting.label is not None and is_as_asked and distance >= settings.min_turn / 2:
             after = replace(after, is_recognised=True)
         if self.is_out:
             is_done = after.is_recognised and self.is_at_rest(sighting, settings)
-            return replace(after, done=self.done + 1) if is_done else after
+            return replace(after, done=self.done + 1, looks=0) if is_done else after
         slimmer = sighting.relief.slim - self.rest.slim
         if distance < settings.min_turn or not MIN_SLIMMER * distance <= slimmer <= MAX_SLIMMER * distance:
             return replace(after, held=0)

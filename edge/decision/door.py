@@ -19,6 +19,7 @@ from typing import Literal, Protocol
 
 from edge.decision import reasons
 from edge.decision.challenge import FRONTAL, PROMPTS, Challenge, LivenessSettings, picture_reason
+from edge.decision.looks import wants_look
 from edge.decision.track import AMBIGUOUS
 from edge.decision.visit import Sighting, Visit, VisitRules
 from edge.errors import ParameterError
@@ -39,6 +40,8 @@ class Decision:
     threshold: float
     """The confidence that a grant needs."""
     frames: int
+    looks: int
+    """Number of frames of the visit, and how many of them were recognised."""
     first_seen: float
     captured: float
     """When the deciding frame, or the last frame of the visit, was taken."""
@@ -127,6 +130,30 @@ class Door:
         """Return the decision about a current visit. If it continues an earlier visit, it is the decision about that one."""
         return self._decided.get(number)
 
+    def wants_look(self, number: int, sighting: Sighting, *, now: float) -> bool:
+        """Whether the face of a visit should be recognised in this frame. The sighting is the frame without a look."""
+        if number in self._decided or self._problem(sighting, now) is not None:
+            return False
+        if (challenge := self._challenges.get(number)) is not None:
+            return challenge.wants_look(sighting, self._liveness, self._rules)
+        visit = self._visits.get(number)
+        return visit is None or wants_look(visit, sighting.captured, sighting.grade, self._rules)
+
+    def wants_relief(self, number: int) -> bool:
+        """Whether the position of the head is needed in every frame of a visit, for its challenge."""
+        return number in self._challenges
+
+    def can_skip(self, captured: float) -> bool:
+        """Whether no visit needs the frame of this time: a person is there, and every visit is decided or waits for a look."""
+        waiting, soon = self._visits.keys() - self._decided.keys(), captured + self._rules.gap_seconds
+        is_due = any(wants_look(self._visits[number], soon, 0.0, self._rules) for number in waiting)
+        return bool(self._visits) and not self._challenges and not is_due
+
+    @property
+    def decided(self) -> Mapping[int, Decision]:
+        """The current visits that are decided."""
+        return self._decided
+
     def _add(self, number: int, sighting: Sighting, now: float, when: datetime) -> Decision | None:
         problem = self._problem(sighting, now)
         start = Visit(number=number, first_seen=sighting.captured, last_seen=sighting.captured)
@@ -144,7 +171,7 @@ class Door:
         """Say why a sighting is not usable."""
         if now - sighting.captured > self._rules.max_age_seconds:
             return reasons.STALE_FRAME
-        if sighting.quality is None and not sighting.is_valid(self._labels, self._threshold):
+        if sighting.is_recognised and not sighting.is_valid(self._labels, self._threshold):
             return reasons.INVALID_SCORES
         return sighting.quality
 
@@ -194,12 +221,13 @@ class Door:
         """Ask for the next movement. The first prompt waits for a frontal face without other faces."""
         rest = challenge.rest
         reliefs = [sighting.relief for sighting in visit.recent if sighting.relief is not None]
-        if rest is None and sighting.is_alone and len(reliefs) >= self._rules.needed:
+        if rest is None and sighting.is_look and sighting.is_alone and len(reliefs) >= self._rules.needed:
             middle = type(reliefs[0])(*map(median, zip(*reliefs, strict=True)))
             rest = middle if abs(middle.x) <= FRONTAL else None
         if rest is not None:
             prompt, start = self._draw(tuple(PROMPTS)), sighting.captured
-            challenge = replace(challenge, prompt=prompt, rest=rest, since=start, held=0, is_out=False, is_recognised=False)
+            challenge = replace(challenge, prompt=prompt, rest=rest, since=start, held=0, is_out=False)
+            challenge = replace(challenge, is_recognised=False, looks=0)
             self._prompts.append((visit.number, prompt))
         self._challenges[visit.number] = challenge
 
@@ -243,6 +271,7 @@ class Door:
             threshold=self._threshold,
             margin=visit.margin,
             frames=visit.frames,
+            looks=visit.looks,
             first_seen=visit.first_seen,
             captured=visit.last_seen,
             visit=visit.number,

@@ -6,7 +6,7 @@ people then start a new visit and lose only a few frames. Lengths are in face si
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edge.decision.visit import VisitRules
@@ -21,6 +21,7 @@ SPEED = 3.0  # additional movement per second
 MAX_MOVE = 1.0  # maximum movement between two frames
 CLEARER = 3.0  # a distance this many times longer than another one is not a rival match
 MAX_GROWTH = 2.0  # maximum change of the size of a face between two frames
+GAP_SECONDS = 0.5  # after a longer gap it may be another face
 MAX_COORDINATE = 1e6
 
 
@@ -29,7 +30,7 @@ class _Track:
     centre: tuple[float, float]
     size: float
     seen: float
-    label: str | None
+    label: str | None = None
 
 
 class Tracker:
@@ -42,26 +43,27 @@ class Tracker:
         self._captured = -math.inf
         self._newest_visit = 0
 
-    def update(self, captured: float, boxes: Sequence[Box], labels: Sequence[str | None] | None = None) -> list[int | None]:
+    def update(self, captured: float, boxes: Sequence[Box], decided: Container[int] = ()) -> list[int | None]:
         """Return the visit of each face of a frame.
 
-        `labels` are the recognised people: a visit never passes from one person to another. A face gets None if its box is
-        invalid, if there are too many visits, or if the frame is not newer than the last one.
+        `decided` visits are not recognised again: after a gap their face starts a new visit, because it may be the next
+        person. A face gets None if its box is invalid, if there are too many visits, or if the frame is not newer than the
+        last one.
         """
-        labels = [None] * len(boxes) if labels is None else labels
         if not self._captured < captured < math.inf:
             return [None] * len(boxes)
         self._captured = captured
         self._end_absent(captured)
-        found = [_face(box, captured, label) for box, label in zip(boxes, labels, strict=True)]
+        found = [_face(box, captured) for box in boxes]
         faces = {i: face for i, face in enumerate(found) if face is not None}
-        links = _links(self._tracks, faces)
+        is_lost = {n: n in decided and captured - track.seen > GAP_SECONDS for n, track in self._tracks.items()}
+        links = _links({number: track for number, track in self._tracks.items() if not is_lost[number]}, faces)
         per_track, per_face = Counter(track for track, _ in links), Counter(face for _, face in links)
         visits: list[int | None] = [None] * len(boxes)
         for track, face in links:
             if per_track[track] == per_face[face] == 1:
                 visits[face] = track
-                self._tracks[track] = replace(faces[face], label=faces[face].label or self._tracks[track].label)
+                self._tracks[track] = replace(faces[face], label=self._tracks[track].label)
             elif self._tracks.pop(track, None):
                 self._ended[track] = AMBIGUOUS
         for face in faces:
@@ -70,6 +72,19 @@ class Tracker:
                 visits[face] = self._newest_visit
                 self._tracks[self._newest_visit] = faces[face]
         return visits
+
+    def name(self, visit: int, label: str) -> int:
+        """Record who was recognised in a visit of the newest frame, and return the visit of this face.
+
+        A visit never passes from one person to another: with another label it ends, and the face starts a new visit.
+        """
+        track = self._tracks[visit]
+        if track.label not in (None, label):
+            del self._tracks[visit]
+            self._ended[visit] = AMBIGUOUS
+            visit = self._newest_visit = self._newest_visit + 1
+        self._tracks[visit] = replace(track, label=label)
+        return visit
 
     def restart(self) -> None:
         """Forget all visits: each face of the next frame starts a new one."""
@@ -91,11 +106,11 @@ class Tracker:
                 self._ended[number] = LEFT
 
 
-def _face(box: Box, seen: float, label: str | None) -> _Track | None:
+def _face(box: Box, seen: float) -> _Track | None:
     if len(box) != 4 or not all(abs(corner) < MAX_COORDINATE for corner in box) or box[0] >= box[2] or box[1] >= box[3]:
         return None  # not a box
     left, top, right, bottom = box
-    return _Track(((left + right) / 2, (top + bottom) / 2), math.sqrt((right - left) * (bottom - top)), seen, label)
+    return _Track(((left + right) / 2, (top + bottom) / 2), math.sqrt((right - left) * (bottom - top)), seen)
 
 
 def _links(tracks: Mapping[int, _Track], faces: Mapping[int, _Track]) -> list[tuple[int, int]]:
@@ -119,8 +134,6 @@ def _links(tracks: Mapping[int, _Track], faces: Mapping[int, _Track]) -> list[tu
 
 def _distance(track: _Track, face: _Track) -> float | None:
     """Return how far a face moved, in face sizes, or None if it cannot be the same person."""
-    if track.label and face.label and track.label != face.label:
-        return None
     sizes = track.size, face.size
     moved = math.dist(track.centre, face.centre) / (sum(sizes) / 2)
     limit = min(MAX_MOVE, JITTER + SPEED * (face.seen - track.seen))

@@ -33,6 +33,8 @@ class VisitRules:
     """A person who returns within this time after a decision is still on the same visit."""
     min_sightings: int = 2
     """A visit of fewer frames gets no decision: it is a person passing by, or not a face."""
+    max_looks: int = 12
+    """Number of times that a visit is recognised, at most. Between two looks the face is only tracked. At least `window`."""
     max_visits: int = 16
     """Maximum number of visits at the same time. Other people wait."""
 
@@ -44,6 +46,8 @@ class VisitRules:
             require(is_number, f"{item.name} must be a number of 0 or more, not {value!r}")
         limits = "needed must be between 2 and window, and window at most 100"
         require(2 <= self.needed <= self.window <= 100, f"{limits}, not {self.needed} of {self.window}")
+        looks = f"max_looks must be at least window, which is {self.window}, not {self.max_looks}"
+        require(self.max_looks >= self.window, looks)
         age = self.max_age_seconds
         require(0 < age <= 1, f"max_age_seconds must be more than 0 and at most 1, not {age:g}")
         require(self.leave_seconds > 0 and self.max_visits > 0, "leave_seconds and max_visits must be more than 0")
@@ -55,6 +59,10 @@ class Sighting:
 
     captured: float
     """When the frame was taken."""
+    is_look: bool = True
+    """Whether the quality of the face was checked and a good face was recognised. Otherwise the face was only tracked."""
+    grade: float = 0.0
+    """Size, sharpness and direction of the face as one number, to find better frames. See edge.vision.quality."""
     label: str | None = None
     """The person, if this frame alone passed the thresholds of the kit."""
     confidence: float = 0.0
@@ -69,6 +77,11 @@ class Sighting:
     """Whether there is no other face in the frame."""
     surface: "Surface | None" = None
     """Measured signs of a screen or a print, if enabled."""
+
+    @property
+    def is_recognised(self) -> bool:
+        """Whether the recogniser ran, with or without a result."""
+        return self.is_look and self.quality is None
 
     def is_valid(self, labels: Sequence[str], threshold: float) -> bool:
         """Whether the numbers are finite and consistent, as those of every kit are."""
@@ -91,6 +104,12 @@ class Visit:
     last_seen: float
     frames: int = 0
     """Number of sightings, usable or not."""
+    looks: int = 0
+    """Number of recognitions, usable or not."""
+    looked: float = -math.inf
+    """Time of the last recognition."""
+    grade: float = 0.0
+    """The highest grade of the recognised frames."""
     usable: int = 0
     usable_since: float = math.inf
     """Number of usable sightings, and the time of the first one."""
@@ -105,8 +124,12 @@ class Visit:
     def after(self, sighting: Sighting, problem: str | None, rules: VisitRules) -> "Visit":
         """Return the visit after one more sighting. With a `problem` the sighting is not usable."""
         visit = replace(self, last_seen=sighting.captured, frames=self.frames + 1)
+        if sighting.is_recognised:
+            visit = replace(visit, looks=self.looks + 1, looked=sighting.captured, grade=max(self.grade, sighting.grade))
         if problem is not None:
             return replace(visit, problems=self.problems + Counter([problem]))
+        if not sighting.is_look:
+            return visit
         if self.recent and sighting.captured - self.recent[-1].captured < rules.gap_seconds:
             return visit
         weight = max(sighting.confidence, 0.0)

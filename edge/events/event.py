@@ -36,7 +36,9 @@ class Event:
     margin: float | None = None
     """Lead over the second person."""
     frames: int | None = None
-    """Number of frames behind the decision."""
+    """Number of frames of the visit."""
+    looks: int | None = None
+    """Number of these frames in which the face was recognised."""
     visit: int | None = None
     """Number of the visit since the start."""
     utc: str
@@ -77,6 +79,7 @@ def decision_event(decision: Decision, *, now: float, utc: datetime) -> Event:
         threshold=_number(decision.threshold),
         margin=_number(decision.margin),
         frames=decision.frames,
+        looks=decision.looks,
         seconds_from_first_sight=_number(now - decision.first_seen),
         seconds_from_capture=_number(now - decision.captured),
     )

@@ -9,6 +9,7 @@ class Count(StrEnum):
 
     FRAMES = "frames"
     FACES = "faces"
+    LOOKS = "looks"
     FAILURES = "failures"
     GRANTED = "granted"
     DENIED = "denied"

@@ -8,8 +8,8 @@ import hashlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from edge.errors import EdgeError, KitError
 from edge.kit.format import Kit, read_kit_bytes
 from edge.kit.store import RECORD, KitChange, Outcome, Store, summary
+from edge.vision.detect import Face
 from edge.vision.recognize import INVALID_OUTPUT, Recognition, Recognizer
 
 PROBATION_FRAMES = 50  # a new kit passes its probation after this many frames without a failure
@@ -34,15 +35,26 @@ class ProbationRecognizer(Recognizer):
         self.frames, self.failure = 0, ""
         self.on_probation_end: Callable[[], None] = lambda: None  # after the first failure, or after the last frame
 
-    def recognize(self, image: NDArray[np.uint8], *, min_face: int | None = None) -> list[Recognition]:
+    def find(self, image: NDArray[np.uint8], *, min_face: int | None = None) -> list[Face]:
+        with self._failures_counted():
+            found = super().find(image, min_face=min_face)
+        self._count_frame("")
+        return found
+
+    def look(self, image: NDArray[np.uint8], faces: Sequence[Face]) -> list[Recognition]:
+        with self._failures_counted():
+            found = super().look(image, faces)
+        if any(recognition.reason == INVALID_OUTPUT for recognition in found):
+            self._count_frame("one of its first frames had invalid scores")
+        return found
+
+    @contextmanager
+    def _failures_counted(self) -> Iterator[None]:
         try:
-            found = super().recognize(image, min_face=min_face)
+            yield
         except Exception as error:
             self._count_frame(f"one of its first frames failed ({type(error).__name__})")
             raise
-        is_invalid = any(recognition.reason == INVALID_OUTPUT for recognition in found)
-        self._count_frame("one of its first frames had invalid scores" if is_invalid else "")
-        return found
 
     def _count_frame(self, failure: str) -> None:
         if self.frames >= PROBATION_FRAMES or self.failure:

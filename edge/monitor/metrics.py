@@ -25,6 +25,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 COUNTERS = {
     Count.FRAMES: ("edge_frames", "Frames processed."),
     Count.FACES: ("edge_faces", "Faces found."),
+    Count.LOOKS: ("edge_looks", "Faces recognised; the others were only tracked."),
     Count.FAILURES: ("edge_failures", "Errors while processing frames."),
     Count.UNDELIVERED: ("edge_events_undelivered", "Events that a sink did not accept."),
     Count.LOGGED: ("edge_audit_entries", "Events written to the audit log."),

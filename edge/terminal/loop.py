@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from edge.camera.base import Camera, Frame
 from edge.decision import reasons
@@ -28,11 +29,14 @@ from edge.events.sink import OutputClosed, Sink, deliver
 from edge.events.view import Mark, View, Viewer
 from edge.kit.store import KitChange
 from edge.stages import DECIDE, WHOLE, StageTimer, untimed
+from edge.vision.detect import Face
 from edge.vision.liveness import relief, surface
+from edge.vision.quality import assess
 from edge.vision.recognize import Recognition, Recognizer
 
 WAIT_SECONDS = 0.05  # for a frame, before the next look at the camera's health, the clock and the stop signal
-COUNTERS = (Count.FRAMES, Count.FACES, Count.FAILURES, Count.GRANTED, Count.DENIED, Count.UNDELIVERED)
+SKIP_SECONDS = 0.09  # between two searches for faces while no visit needs them: at 15 frames per second, every second frame
+COUNTERS = (Count.FRAMES, Count.FACES, Count.LOOKS, Count.FAILURES, Count.GRANTED, Count.DENIED, Count.UNDELIVERED)
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -74,6 +78,9 @@ class Terminal:
         self._frame_seconds = 1 / max_fps if camera.live else 0.0
         self._next_frame = -math.inf
         self._camera_up = True
+        self._searched = -math.inf  # capture time of the last frame that was searched for faces
+        self._recognitions: dict[int, Recognition] = {}  # by visit: its last look
+        self._marks: tuple[Mark, ...] = ()
         self._tracker = Tracker(self._rules)
         manifest = recognizer.kit.manifest
         self._liveness = liveness or LivenessSettings()
@@ -93,8 +100,8 @@ class Terminal:
             while not (self.camera.ended or stop.is_set()):
                 self._guarded("a kit change was ignored", self._change_kit)
                 self._guarded("a frame was ignored", self._next)
-            if not stop.is_set():  # decide about the visitors who are there at the end
-                self._guarded("a visit was ignored", lambda: self._step({}, math.inf))
+            if not stop.is_set():
+                self.finish()
             reason = "stop requested" if stop.is_set() else "recording ended"
         except OutputClosed:
             reason = "output closed"
@@ -103,10 +110,17 @@ class Terminal:
                 self._notify("stop", reason=reason)
 
     def look(self, frame: Frame) -> list[Event]:
-        """Process one frame: recognise, track, decide, deliver. Return the events of its decisions."""
+        """Process one frame: find and track faces, recognise those that need it, decide, deliver.
+
+        Return the events of the decisions.
+        """
         self.counters[Count.FRAMES] += 1
         with self._stage(WHOLE):
             return self._guarded("a frame was ignored", lambda: self._look(frame)) or []
+
+    def finish(self) -> list[Event]:
+        """End all visits, and return the events of the decisions about them."""
+        return self._guarded("a visit was ignored", lambda: self._step({}, math.inf)) or []
 
     def health(self) -> Health:
         """Return the state of the terminal. Any thread may call it."""
@@ -148,6 +162,7 @@ class Terminal:
             manifest = change.recognizer.kit.manifest
             self._door.restart(manifest.labels, manifest.thresholds.confidence)
             self._tracker.restart()
+            self._recognitions.clear()
             self.recognizer = change.recognizer
         self._notify("kit", outcome=change.outcome, reason=change.reason)
 
@@ -172,16 +187,17 @@ class Terminal:
     def _look(self, frame: Frame) -> list[Event]:
         if not frame.captured <= self.camera.now():  # all later frames would seem old
             raise ValueError("a frame from the future")
-        found = self.recognizer.recognize(frame.image)
-        self.counters[Count.FACES] += len(found)
+        faces: list[tuple[Face, int | None]] = []
+        seen: dict[int, Sighting] = {}
+        is_skipped = self._door.can_skip(frame.captured) and 0 < frame.captured - self._searched < SKIP_SECONDS
+        if not is_skipped:
+            faces, seen = self._watch(frame)
         with self._stage(DECIDE):
-            boxes, labels = [seen.box_xyxy for seen in found if seen.box_xyxy], [seen.label for seen in found]
-            visits = self._tracker.update(frame.captured, boxes, labels)
-            sightings = [self._sighting(seen, frame, is_alone=len(found) == 1) for seen in found]
-            seen_visits = {visit: sighting for visit, sighting in zip(visits, sightings, strict=True) if visit is not None}
-            events = self._step(seen_visits, frame.captured)
+            events = self._step(seen, frame.captured)
         if self._viewers:
-            view = View(frame=frame, marks=tuple(map(self._mark, found, visits)))
+            if not is_skipped:
+                self._marks = tuple(self._mark(face, visit) for face, visit in faces)
+            view = View(frame=frame, marks=self._marks)
             for viewer in self._viewers:
                 self._guarded("a view was not shown", partial(viewer.show, view))
         self._processed = frame.captured
@@ -191,7 +207,10 @@ class Terminal:
     def _step(self, seen: Mapping[int, Sighting], now: float) -> list[Event]:
         """Make the decisions that are due. `now` is the time of capture: a slow machine must not end visits."""
         when = self._clock()  # first: if it fails, nothing has happened yet
-        result = self._door.step(now=self.camera.now(), when=when, seen=seen, ended=self._tracker.ended(now))
+        ended = self._tracker.ended(now)
+        for visit in ended:
+            self._recognitions.pop(visit, None)
+        result = self._door.step(now=self.camera.now(), when=when, seen=seen, ended=ended)
         for error in result.errors:
             self.counters[Count.FAILURES] += 1
             log.error("the door list failed; the person is denied", exc_info=error)
@@ -219,12 +238,42 @@ class Terminal:
         self.counters[Count.UNDELIVERED] += deliver(self._sinks, event)
         return event
 
-    def _sighting(self, seen: Recognition, frame: Frame, *, is_alone: bool) -> Sighting:
-        texture = None
-        if self._liveness.screen and seen.box_xyxy is not None:
-            texture = surface(np.asarray(cv2.cvtColor(frame.image, cv2.COLOR_BGR2GRAY), np.uint8), seen.box_xyxy)
-        return Sighting(
-            captured=frame.captured,
+    def _watch(self, frame: Frame) -> tuple[list[tuple[Face, int | None]], dict[int, Sighting]]:
+        """Find and track the faces, and recognise those that need it. Return each face with its visit, and the sightings."""
+        faces = self.recognizer.find(frame.image)
+        self._searched = frame.captured
+        self.counters[Count.FACES] += len(faces)
+        visits = self._tracker.update(frame.captured, [face.box_xyxy for face in faces], self._door.decided)
+        tracked = {visit: face for visit, face in zip(visits, faces, strict=True) if visit is not None}
+        if not tracked:
+            return list(zip(faces, visits, strict=True)), {}
+        grey = np.asarray(cv2.cvtColor(frame.image, cv2.COLOR_BGR2GRAY), np.uint8)
+        seen = {visit: self._tracked(frame, grey, face, visit, len(faces) == 1) for visit, face in tracked.items()}
+        now = self.camera.now()
+        wanted = [visit for visit, sighting in seen.items() if self._door.wants_look(visit, sighting, now=now)]
+        numbers = {visit: visit for visit in tracked}
+        for visit, found in zip(wanted, self.recognizer.look(frame.image, [tracked[visit] for visit in wanted]), strict=True):
+            sighting = self._looked(seen.pop(visit), found, grey)
+            self.counters[Count.LOOKS] += sighting.is_recognised
+            number = numbers[visit] = visit if found.label is None else self._tracker.name(visit, found.label)
+            seen[number], self._recognitions[number] = sighting, found
+        return [(face, None if visit is None else numbers[visit]) for face, visit in zip(faces, visits, strict=True)], seen
+
+    def _tracked(self, frame: Frame, grey: NDArray[np.uint8], face: Face, visit: int, is_alone: bool) -> Sighting:
+        """Return the sighting of a face without a look."""
+        sighting = Sighting(captured=frame.captured, is_look=False, is_alone=is_alone)
+        if self._door.decision(visit) is not None:
+            return sighting
+        if self._door.wants_relief(visit):
+            sighting = replace(sighting, relief=relief(self.recognizer.detector.refine(face, frame.image).landmarks))
+        return replace(sighting, grade=assess(grey, face).grade)
+
+    def _looked(self, sighting: Sighting, seen: Recognition, grey: NDArray[np.uint8]) -> Sighting:
+        """Return the sighting of a face with the result of a look."""
+        texture = surface(grey, seen.box_xyxy) if self._liveness.screen and seen.box_xyxy is not None else None
+        return replace(
+            sighting,
+            is_look=True,
             label=seen.label,
             confidence=seen.confidence,
             margin=seen.margin,
@@ -232,22 +281,21 @@ class Terminal:
             scores=seen.scores,
             relief=relief(seen.landmarks),
             surface=texture,
-            is_alone=is_alone,
         )
 
-    def _mark(self, seen: Recognition, visit: int | None) -> Mark:
-        assert seen.box_xyxy is not None  # faces of a frame have a box; crops have none
+    def _mark(self, face: Face, visit: int | None) -> Mark:
         decision = None if visit is None else self._door.decision(visit)
         prompt = None if visit is None else self._door.prompt(visit)
-        text, detail, state = "", f"{seen.confidence:.2f} of {seen.threshold:.2f}", "watching"
+        seen = None if visit is None else self._recognitions.get(visit)
+        text, detail, state = "", "" if seen is None else f"{seen.confidence:.2f} of {seen.threshold:.2f}", "watching"
         if decision is not None:
             text, state = decision.label or "", decision.outcome
             detail = decision.outcome if decision.outcome == "granted" else decision.reason
         elif prompt is not None:
             text, detail = PROMPTS[prompt], ""
-        elif seen.quality is not None and seen.quality.reason is not None:
+        elif seen is not None and seen.quality is not None and seen.quality.reason is not None:
             detail, state = seen.reason, "unusable"
-        return Mark(box_xyxy=seen.box_xyxy, landmarks=seen.landmarks, text=text, detail=detail, state=state)
+        return Mark(box_xyxy=face.box_xyxy, landmarks=face.landmarks, text=text, detail=detail, state=state)
 
 
 def run_until_signal(terminal: Terminal) -> int | None:

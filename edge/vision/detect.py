@@ -76,6 +76,10 @@ class YuNetDetector:
         self._input = inputs[0].name
 
     def detect(self, image: NDArray[np.uint8], min_face: int | None = None) -> list[Face]:
+        return [self.refine(face, image) for face in self.find(image, min_face)]
+
+    def find(self, image: NDArray[np.uint8], min_face: int | None = None) -> list[Face]:
+        """Return the faces of the first pass, largest first: enough to track them, at half of the time."""
         if not is_bgr(image):
             raise ValueError(f"a frame must be uint8, H x W x 3 (BGR), not {image.dtype} {image.shape}")
         least = self.min_face if min_face is None else min_face
@@ -89,9 +93,9 @@ class YuNetDetector:
             if min(image.shape[:2]) * scale <= LARGEST:
                 break
             scale /= 4
-        return [self._refine(face, image) for face in _best_per_face(np.concatenate(found))]
+        return _best_per_face(np.concatenate(found))
 
-    def _refine(self, face: Face, image: NDArray[np.uint8]) -> Face:
+    def refine(self, face: Face, image: NDArray[np.uint8]) -> Face:
         """Return the face with the landmarks of the second pass, or unchanged if that finds no face."""
         box = np.array(face.box_xyxy).reshape(2, 2)
         scale = CLOSE / max(np.sqrt(face.area / 1.3), 1.0)  # faces are 1.3 times as high as wide, unless they look down

@@ -1,5 +1,6 @@
 """Recognise faces with a kit: frames or crops in, labels out. Thread-safe. A doubtful face gets no label."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from edge.kit.format import Kit
 from edge.kit.manifest import NO_ALIGNMENT
 from edge.stages import ALIGN, DETECT, RECOGNISE, StageTimer, untimed
 from edge.vision.confidence import score_norm
-from edge.vision.detect import MIN_FACE, Face, FaceDetector, YuNetDetector
+from edge.vision.detect import MIN_FACE, Face, YuNetDetector
 from edge.vision.onnx_session import ITERATIVE_CODINGS, load_session
 from edge.vision.preprocess import align
 from edge.vision.quality import Quality, QualityLimits, assess
@@ -99,7 +100,7 @@ class Recognizer:
         return cls(kits.read(path, public_key), **settings)
 
     @cached_property
-    def detector(self) -> FaceDetector:
+    def detector(self) -> YuNetDetector:
         """The face detector, loaded on first use because crops do not need it."""
         if self.kit.manifest.alignment == NO_ALIGNMENT:
             raise KitError(
@@ -112,11 +113,19 @@ class Recognizer:
 
     def recognize(self, image: NDArray[np.uint8], *, min_face: int | None = None) -> list[Recognition]:
         """Return one Recognition per face in a BGR frame (H, W, 3), the largest face first."""
+        return self.look(image, self.find(image, min_face=min_face))
+
+    def find(self, image: NDArray[np.uint8], *, min_face: int | None = None) -> list[Face]:
+        """Return the faces in a BGR frame (H, W, 3), the largest face first. Enough to track them."""
         with self.stage(DETECT):
-            faces = self.detector.detect(image, min_face)
+            return self.detector.find(image, min_face)
+
+    def look(self, image: NDArray[np.uint8], faces: Sequence[Face]) -> list[Recognition]:
+        """Return one Recognition for each of the given faces, which `find` found in the same frame."""
         if not faces:
             return []
         with self.stage(ALIGN):
+            faces = [self.detector.refine(face, image) for face in faces]
             grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
             frame = image if self.kit.manifest.colour else grey
             crops = [self.crop(frame, face) for face in faces]

@@ -37,7 +37,10 @@ def run_kit(recognizer: Recognizer, frames: NDArray[np.uint8], captured: NDArray
     start = time.perf_counter()
     for frame, now in zip(frames, captured.tolist(), strict=True):
         found = recognizer.recognize(frame)
-        visits = tracker.update(now, [one.box_xyxy for one in found if one.box_xyxy], [one.label for one in found])
+        visits = tracker.update(now, [one.box_xyxy for one in found if one.box_xyxy])
+        visits = [
+            tracker.name(visit, one.label) if visit and one.label else visit for visit, one in zip(visits, found, strict=True)
+        ]
         seen = {visit: sighting_of(one, now) for visit, one in zip(visits, found, strict=True) if visit is not None}
         decisions += door.step(now=now, when=NOON, seen=seen, ended=tracker.ended(now)).decisions
         faces.append([face_results(one, frame, manifest.size) for one in found])

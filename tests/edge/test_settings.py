@@ -229,7 +229,7 @@ def any_settings(draw: st.DrawFn) -> Settings:
     return Settings().override(
         kit={"path": draw(st.none() | text.filter(lambda name: "\0" not in name).map(lambda name: Path("/etc", name)))},
         camera={"source": draw(text), "wait": draw(st.booleans()), "stall_seconds": draw(number)},
-        visits={"max_age_seconds": draw(number), "window": draw(st.integers(3, 100))},
+        visits={"max_age_seconds": draw(number), "window": draw(st.integers(3, 100)), "max_looks": 100},
         events={"on_grant": draw(st.none() | text), "json_lines": draw(st.none() | st.booleans())},
         metrics={"address": draw(st.sampled_from([None, "127.0.0.1:9109", "[::1]:0"]))},
     )

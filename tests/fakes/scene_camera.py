@@ -47,8 +47,10 @@ class SimulatedCamera(Camera):
 class SceneCamera(SimulatedCamera):
     """Shows scenes, one after the other. `stamps` computes a capture time from frame number and clock."""
 
-    def __init__(self, *scenes: Any, age: float = 0.0, stamps: Callable[[int, float], float] | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self, *scenes: Any, age: float = 0.0, stamps: Callable[[int, float], float] | None = None, fps: float = FPS
+    ) -> None:
+        super().__init__(fps=fps)
         self._images = [image for scene in scenes for image in scene]
         self._stamps = stamps or (lambda number, now: now - age)
 

@@ -398,7 +398,7 @@ def test_error_in_every_frame_is_logged_once(
     def broken(*_: object, **__: object) -> Callable[..., Any]:
         raise RuntimeError("injected")
 
-    monkeypatch.setattr(Recognizer, "recognize", broken)
+    monkeypatch.setattr(Recognizer, "find", broken)
     assert run_edge(monkeypatch, "recognize", "--camera", "visits.avi") == 0
     out, err = capfd.readouterr()
     assert [event["kind"] for event in events_of(out)] == ["start", "stop"]

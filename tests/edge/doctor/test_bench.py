@@ -15,7 +15,7 @@ import pytest
 from edge import stages
 from edge.camera.sources import open_camera
 from edge.doctor import bench
-from edge.doctor.bench import Report, Times
+from edge.doctor.bench import Report, Times, VisitCost
 from edge.vision.recognize import Recognizer
 from tests.fixtures import kits as doors
 from tests.fixtures import portraits
@@ -41,7 +41,7 @@ def record(folder: Path, frames: list[Any]) -> Path:
 
 @pytest.fixture(scope="module")
 def visit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four frames with a face, and one of an empty room."""
+    """Four frames with a face, and one of an empty room, at 10 frames per second."""
     photos = portraits.people()["s1"][:4]
     frames = [portraits.in_a_room(photo, width=200) for photo in photos]
     return record(tmp_path_factory.mktemp("bench") / "visit", [*frames, np.full((480, 640, 3), 90, np.uint8)])
@@ -62,7 +62,27 @@ def test_every_stage_is_timed_and_the_numbers_fit_together(kit: Path, visit: Pat
     for times in [*report.stages_ms.values(), report.recognition_share, report.after_detection_share]:
         assert 0 < times.p50 <= times.p95 < math.inf
     assert report.recognition_share.p50 < report.after_detection_share.p50 < 1 < report.whole_to_detector.p50
-    assert report.frames_per_second == pytest.approx(1000 / report.stages_ms["whole"].p50)
+    assert report.frames_per_second > 0
+    assert 0 < report.core_share < math.inf
+
+
+def test_cost_of_a_visit_ends_with_its_decision(kit: Path, visit: Path) -> None:
+    """A processor clock that ticks once per call: a frame costs one second."""
+    ticks = itertools.count()
+    with open_camera(str(visit)) as camera:
+        report = bench.measure(Recognizer.load(kit), camera, processor=lambda: float(next(ticks)))
+    costs = [cost for cost in (report.granted, report.denied) if cost is not None]
+    (cost,) = costs
+    assert cost.visits == 1
+    assert cost.looks == cost.most_looks == report.recognised == 3
+    assert cost.processor_ms == (3000 if report.granted else 4000)
+    assert report.core_share == bench.FPS
+
+
+def test_faster_recording_is_processed_at_the_usual_rate(kit: Path, visit: Path) -> None:
+    with open_camera(str(visit), images_per_second=60) as camera:
+        report = bench.measure(Recognizer.load(kit), camera)
+    assert report.frames == 2, "the frames at 0 and 4/60 seconds"
 
 
 def test_durations_come_from_the_clock(kit: Path, visit: Path) -> None:
@@ -87,6 +107,8 @@ def test_command_prints_json(
     found = json.loads(line)
     assert (found["schema"], found["frames"], set(found["stages_ms"])) == (2, 2, set(bench.BENCH_STAGES))
     assert found["recognition_share"]["p50"] > 0
+    assert found["core_share"] > 0
+    assert {found["granted"] is None, found["denied"] is None} == {True, False}
     assert err == ""
 
 
@@ -96,8 +118,8 @@ def test_recording_without_faces_times_the_detector(
     empty = record(tmp_path / "empty", [np.full((240, 320, 3), grey, np.uint8) for grey in (60, 90, 120)])
     assert run_edge(monkeypatch, "bench", kit, "--camera", empty) == 0
     out = capsys.readouterr().out
-    assert "3 frames of 320x240, 0 with a face" in out
-    assert "No face was good enough" in out
+    assert "3 frames of 320x240, faces found in 0" in out
+    assert "No face was recognised" in out
     assert "detect, ms" in out
     assert "recognise, ms" not in out
 
@@ -117,9 +139,12 @@ def test_table_shows_the_goals() -> None:
         recognition_share=times,
         after_detection_share=times,
         whole_to_detector=times,
+        granted=VisitCost(visits=6, looks=3.2, most_looks=4, processor_ms=110.0),
+        denied=VisitCost(visits=2, looks=10.0, most_looks=10, processor_ms=450.0),
+        core_share=0.034,
     )
     shown = bench.table(report)
-    for goal in ("at most 5%", "at most 1.3"):
+    for goal in ("at most 5 looks", "at most 12 looks", "3.4%   goal: at most 15%"):
         assert goal in shown
 
 

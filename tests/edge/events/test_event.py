@@ -22,7 +22,10 @@ def test_json_of_a_decision_has_all_fields_in_a_stable_order() -> None:
     wanted = {
         "schema": EVENT_SCHEMA,
         "kind": "decision",
-        **{name: DECISION[name] for name in ("outcome", "reason", "label", "confidence", "threshold", "margin", "frames")},
+        **{
+            name: DECISION[name]
+            for name in ("outcome", "reason", "label", "confidence", "threshold", "margin", "frames", "looks")
+        },
         "visit": 1,
         "utc": "2025-03-01T12:03:07.250Z",
         "monotonic": 10.4,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from edge.events.sink import OutputClosed
 from edge.events.view import View
 from edge.kit import format as kits
 from edge.terminal.loop import Terminal
-from edge.vision.recognize import Recognition, Recognizer
+from edge.vision.detect import Face
+from edge.vision.recognize import Recognizer
 from tests.fakes.mjpeg_server import MjpegServer, jpeg, part
 from tests.fakes.scene_camera import SceneCamera
 from tests.fakes.sinks import CallbackSink, RecordingSink, RecordingViewer, fail
@@ -57,10 +59,10 @@ class HookedRecognizer(Recognizer):
         super().__init__(orl_door.recognizer().kit)
         self._before, self._calls = before, 0
 
-    def recognize(self, image: Any, *, min_face: int | None = None) -> list[Recognition]:
+    def find(self, image: Any, *, min_face: int | None = None) -> list[Face]:
         self._calls += 1
         self._before(self._calls)
-        return super().recognize(image, min_face=min_face)
+        return super().find(image, min_face=min_face)
 
 
 # Grants and denials
@@ -120,6 +122,57 @@ def test_broken_frames_are_counted_and_skipped(tmp_path: Path) -> None:
     assert events.decisions == [("granted", GUEST)]
     assert terminal.health()["counters"]["broken"] == 8
     assert terminal.counters["frames"] == 8
+
+
+# Looks
+
+
+def test_person_is_recognised_a_few_times_and_never_after_the_decision() -> None:
+    """The guest stands there for 20 seconds."""
+    events, terminal = run_to_end(SceneCamera(frames(GUEST, 8) * 25))
+    (grant,) = (event for event in events if event.grants)
+    assert (grant.looks, grant.frames) == (3, 3)
+    assert terminal.counters["looks"] == 3
+    assert terminal.counters["frames"] == 200
+
+
+def test_unknown_person_is_recognised_a_few_times() -> None:
+    events, terminal = run_to_end(SceneCamera(frames(STRANGER, 8) * 25))
+    (denial,) = (event for event in events if event.kind == "decision")
+    assert denial.reason == "unknown person"
+    assert denial.looks == terminal.counters["looks"]
+    assert 5 <= terminal.counters["looks"] <= 12
+
+
+def test_next_person_in_the_same_place_is_recognised() -> None:
+    """The face is missing for 0.6 seconds, which is less than `leave_seconds`."""
+    events, _ = run_to_end(SceneCamera(frames(GUEST, 8), empty_room(6)[:6], frames(OTHER, 8)))
+    assert events.decisions == [("granted", GUEST), ("granted", OTHER)]
+
+
+def test_person_replaced_during_a_visit_gets_a_visit_of_their_own() -> None:
+    events, _ = run_to_end(SceneCamera(frames(GUEST, 2), frames(OTHER, 8)))
+    assert ("granted", GUEST) not in events.decisions
+    assert events.decisions == [("granted", OTHER)]
+
+
+def test_faces_are_searched_less_often_while_no_visit_needs_it() -> None:
+    searched: list[int] = []
+    camera = SceneCamera(frames(GUEST, 8) * 3, empty_room(20), fps=30)
+    _, terminal = run_to_end(camera, HookedRecognizer(lambda call: searched.append(camera.number)))
+    assert terminal.counters["frames"] == 44
+    waits = [later - earlier for earlier, later in pairwise(searched)]
+    assert max(waits) == 3, "at 30 frames per second, a new person is seen within 0.1 seconds"
+    assert len(searched) < 44
+
+
+def test_views_show_the_last_text_of_a_visit_in_frames_without_a_look() -> None:
+    views = RecordingViewer()
+    run_to_end(SceneCamera(frames(STRANGER, 8) * 3, fps=15), viewers=[views])
+    marks = [mark for view in views for mark in view.marks]
+    assert len(views) == len(marks) == 24, "a mark in every frame"
+    assert all(re.fullmatch(r"-?\d\.\d\d of \d\.\d\d", mark.detail) for mark in marks)
+    assert len({mark.detail for mark in marks}) < 8
 
 
 # Time
