@@ -82,7 +82,7 @@ def draw(folder: Path, *, people: int, photos: int, strangers: int, seed: int, p
             "Lower --photos, or check the folder.",
         )
     if len(chosen) < people:
-        say(f"Only {len(chosen)} people have {photos} bare photos and one more: all are enrolled.")
+        say(f"Only {len(chosen)} people have {plural(photos, 'bare photo')} and one more: all are enrolled.")
     enrolled: list[int] = []
     tests: dict[str, list[int]] = {}
     for person in chosen:
