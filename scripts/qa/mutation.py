@@ -36,8 +36,8 @@ class Target(NamedTuple):
 # Quick tests come first, because the first failure ends a run.
 TARGETS = {
     "decision": Target(
-        tuple(f"edge/decision/{name}.py" for name in ("door", "visit", "track", "doorlist")),
-        tuple(f"tests/edge/decision/test_{name}.py" for name in ("doorlist", "track", "challenge", "door")),
+        tuple(f"edge/decision/{name}.py" for name in ("door", "visit", "looks", "track", "doorlist")),
+        tuple(f"tests/edge/decision/test_{name}.py" for name in ("doorlist", "track", "challenge", "looks", "door")),
     ),
     "guard": Target(
         ("edge/kit/guard.py",),

@@ -102,6 +102,18 @@ def test_two_faces_are_sorted_by_size() -> None:
     assert large.area > small.area
 
 
+def test_second_pass_changes_only_the_landmarks() -> None:
+    frame = in_a_room(orl()[0], width=120, at=(40, 60))
+    frame[100:324, 300:484] = cv2.resize(orl()[30], (184, 224))
+    found, detected = finder(80).find(frame), finder(80).detect(frame)
+    assert [face.box_xyxy for face in found] == [face.box_xyxy for face in detected]
+    for face, wanted in zip(found, detected, strict=True):
+        refined = finder(80).refine(face, frame)
+        assert np.array_equal(refined.landmarks, wanted.landmarks)
+        assert np.array_equal(finder(80).refine(refined, frame).landmarks, wanted.landmarks), "once is enough"
+        assert np.abs(face.landmarks - wanted.landmarks).max() < 0.2 * np.sqrt(face.area)
+
+
 @pytest.mark.parametrize("shape", [(480, 640), (33, 2000), (1, 1), (20, 30)])
 def test_images_without_a_face_give_none(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(0)

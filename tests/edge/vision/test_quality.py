@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import cv2
@@ -145,6 +145,18 @@ def test_each_limit_is_used() -> None:
         elif value > 0:
             assert assess(grey(photo), face, QualityLimits(**{limit.name: value * 0.99})).reason in REASONS
             assert assess(grey(photo), face, QualityLimits(**{limit.name: value})).reason is None
+
+
+def test_grade_is_higher_for_a_larger_sharper_or_more_frontal_face() -> None:
+    photo = orl()[0]
+    (face,) = finder().detect(photo)
+    good = replace(assess(grey(photo), face), size=30.0, sharpness=0.25, yaw=5.0, pitch=0.0, roll=0.0)
+    assert 0 < good.grade < 1
+    worse: tuple[dict[str, Any], ...] = ({"size": 20.0}, {"sharpness": 0.15}, {"yaw": -35.0}, {"pitch": 25.0}, {"roll": 30.0})
+    for change in worse:
+        assert replace(good, **change).grade < good.grade
+    assert replace(good, yaw=170.0).grade == 0
+    assert replace(good, size=500.0, sharpness=9.0, yaw=0.0).grade == 1
 
 
 def test_given_crop_is_used_if_it_has_the_right_size() -> None:
