@@ -189,7 +189,8 @@ class Door:
             return None
         refusal = self._refusal(visit, label, when)
         if refusal is None and self._liveness.challenge:
-            self._ask(visit, Challenge(label=label, since=sighting.captured, last_seen=sighting.captured), sighting)
+            now = sighting.captured
+            self._ask(visit, Challenge(label=label, since=now, last_seen=now, looked=now), sighting)
             return None
         return self._settle(visit, refusal, label)
 

@@ -7,7 +7,7 @@ the next one. All other looks are spread over the patience, so that a person who
 
 from edge.decision.visit import Visit, VisitRules
 
-BETTER = 1.25  # a frame is clearly better than all recognised ones if its grade is this many times higher
+BETTER = 1.5  # a frame is clearly better than all recognised ones if its grade is this many times higher
 
 
 def wants_look(visit: Visit, captured: float, grade: float, rules: VisitRules) -> bool:
