@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from edge.kit.manifest import RELATIVE
 from export.nodes import TINY, Graph, Precision, stored_constants
 from trainer.baselines.coders import BaselineCoder, BaselineCoding
 from trainer.baselines.src import ERROR_STEP, RELAXATION, STEP, SRCCoding
@@ -23,6 +24,8 @@ class BaselineFactors(BaselineCoder):
         """Read the factors back from a graph, widened as the runtime does."""
         stored = stored_constants(graph)
         return cls(coding=coding, constants={name: stored[name] for name in ("Dt", "W", "K", "M")})
+
+    confidence = RELATIVE
 
     def with_iterations(self, iterations: int) -> "BaselineFactors":
         return replace(self, coding=replace(self.coding, iterations=iterations))

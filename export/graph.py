@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from threadpoolctl import threadpool_limits
 
 from edge.errors import UsageError
+from edge.kit.manifest import ABSOLUTE, RELATIVE
 from edge.vision.confidence import BLANK
 from edge.vision.preprocess import GREY_WEIGHTS, FeatureSpec, direction_vectors
 from export.baseline_graph import BaselineFactors
@@ -44,16 +45,24 @@ class Factors:
     B: Array
     """(C, r) float32, W V."""
     rows: Array | None = None
-    """(d,) entries of the features that belong to a part of the face. None: the whole face."""
+    """(d,) entries of the features that belong to a part of the face or to an expert. None: the whole face."""
     parts: "tuple[Factors, ...]" = ()
-    """The factors of the parts (trainer.method.parts)."""
+    """The factors of the parts (trainer.method.parts), or of our own features beside a network (trainer.method.experts)."""
+    templates: Array | None = None
+    """(C, k) float32, the cosine beside a network. None: there are no experts."""
 
     @classmethod
     def of(cls, model: Model) -> "Factors":
         """Return the factors of a model."""
         assert isinstance(model.coder, Coder)
         parts = zip(model.part_coders, model.W_parts, strict=True)
-        return cls._of(model.coder, model.W, parts=tuple(cls._of(coder, W, rows=rows) for (rows, coder), W in parts))
+        return cls._of(
+            model.coder,
+            model.W,
+            rows=model.network_rows,
+            parts=tuple(cls._of(coder, W, rows=rows) for (rows, coder), W in parts),
+            templates=model.templates,
+        )
 
     @classmethod
     def _of(cls, coder: Coder, W: Array, **more: Any) -> "Factors":
@@ -70,7 +79,8 @@ class Factors:
             return cls(coding=coding, U=U, s=s.ravel(), B=B, **more)
 
         prefixes = [name.removesuffix("rows") for name in stored if name.endswith("/rows")]
-        return read("", parts=tuple(read(prefix, rows=stored[f"{prefix}rows"]) for prefix in prefixes))
+        parts = tuple(read(prefix, rows=stored[f"{prefix}rows"]) for prefix in prefixes)
+        return read("", rows=stored.get("rows"), parts=parts, templates=stored.get("templates"))
 
     def with_iterations(self, iterations: int) -> "Factors":
         return replace(self, coding=replace(self.coding, iterations=iterations))
@@ -82,8 +92,14 @@ class Factors:
         """Return scores (C,n) of X (d,n): in NumPy, what the graph computes."""
         return self.steps(X, first=self.coding.iterations)[-1]
 
+    @property
+    def confidence(self) -> str:
+        """The kind of confidence that the scores have (edge.vision.confidence)."""
+        return RELATIVE if self.templates is None else ABSOLUTE
+
     def sizes(self, X: Array) -> tuple[Array, Array]:
         """Return code_norm and residual (n,) of X (d,n)."""
+        X = self._own(X)
         w = code_by_factors(self.U, self.s, X, self.coding)
         c, outside = project(self.U, self.s, X)
         error = c - self.s[:, None] * w
@@ -98,13 +114,20 @@ class Factors:
                 if k >= first:
                     scores[k - first].append(B @ w)
 
-            own = X if part.rows is None else unit_part(X, part.rows)
-            code_by_factors(part.U, part.s, own, self.coding, collect)
-        return [fuse(of_faces) for of_faces in scores]
+            code_by_factors(part.U, part.s, part._own(X), self.coding, collect)
+        if self.templates is None:
+            return [fuse(of_faces) for of_faces in scores]
+        cosines = self.templates @ self._own(X)
+        return [np.sum([cosines, *of_experts], axis=0) for of_experts in scores]
+
+    def _own(self, X: Array) -> Array:
+        """Return the part's rows of X (d,n), as unit columns."""
+        return X if self.rows is None else unit_part(X, self.rows)
 
     def write(self, g: Graph, x: str, precision: Precision) -> int:
         """Write the nodes of scores (N,C), code_norm and residual (N,). Return C."""
-        c, outside, w = _coded(g, x, self, self.coding, precision)
+        whole = _own(g, x, self.rows)
+        c, outside, w = _coded(g, whole, self, self.coding, precision)
 
         # error = c - s * w;  residual = sqrt(outside + sum(error**2))
         error = g("Sub", [c, g("Mul", ["s", w], "s_w")], "error")
@@ -113,9 +136,17 @@ class Factors:
         # code_norm = norm(w), the norm of z = V w
         g("ReduceL2", [w], "code_norm", axes=[1], keepdims=0)
 
-        # scores = fuse([w @ B.T, ...])
-        if self.parts:
-            _fused(g, x, g("Gemm", [w, "B"], "whole_scores", transB=1), self, precision)
+        if self.templates is not None:
+            # scores = x @ templates.T + w @ B.T + ...
+            g.weight("templates", self.templates, precision)
+            cosines = g("Gemm", [whole, "templates"], "cosines", transB=1)
+            of_parts = _part_scores(g, x, self, precision)
+            network = g("Gemm", [w, "B", cosines], "network_scores" if of_parts else "scores", transB=1)
+            for part in of_parts:
+                g("Add", [network, part], "scores")
+        elif self.parts:
+            # scores = fuse([w @ B.T, ...])
+            _fused(g, [g("Gemm", [w, "B"], "whole_scores", transB=1), *_part_scores(g, x, self, precision)])
         else:
             g("Gemm", [w, "B"], "scores", transB=1)
         return len(self.B)
@@ -172,9 +203,15 @@ def build(factors: AnyFactors, spec: Spec, precision: Precision = "fp32") -> byt
     top, runner_up = (g("Gather", ["top_scores", i], f"{i}_score", axis=1) for i in (first, second))
     # As in edge/vision/confidence.py:
     # certainty = visible / maximum(norm(scores), BLANK);  confidence = top * certainty;  margin = (top - second) * certainty
-    norm = g("Max", [g("ReduceL2", ["scores"], "scores_norm", axes=[1], keepdims=0), g.scalar("blank", BLANK)], "norm")
-    certainty = g("Div", [_visible(g, "images", colour=spec.colour), norm], "certainty")
-    g("Mul", [top, certainty], "confidence")
+    # If the confidence is absolute: certainty = visible;  confidence = minimum(top * certainty, 1)
+    certainty = _visible(g, "images", colour=spec.colour)
+    if factors.confidence == RELATIVE:
+        norm = g("Max", [g("ReduceL2", ["scores"], "scores_norm", axes=[1], keepdims=0), g.scalar("blank", BLANK)], "norm")
+        certainty = g("Div", [certainty, norm], "certainty")
+        g("Mul", [top, certainty], "confidence")
+    else:
+        limits = g.scalar("minus_one", -1.0), g.scalar("plus_one", 1.0)
+        g("Clip", [g("Mul", [top, certainty], "visible_top"), *limits], "confidence")
     g("Mul", [g("Sub", [top, runner_up], "lead"), certainty], "margin")
     return g.model(spec, people)
 
@@ -189,18 +226,27 @@ def _coded(g: Graph, x: str, factors: Factors, coding: Coding, precision: Precis
     return c, outside, w
 
 
-def _fused(g: Graph, x: str, whole: str, factors: Factors, precision: Precision) -> None:
-    """Write scores (N,C): trainer.method.parts.fuse of the scores of the whole face and of each part."""
-    scores = [whole]
+def _own(g: Graph, x: str, rows: Array | None) -> str:
+    """Return (N,k), trainer.method.parts.unit_part of x (N,d)."""
+    if rows is None:
+        return x
+    own = g("Gather", [x, g.constant("rows", rows.astype(np.int64))], "own", axis=1)
+    return g("Mul", [own, _unit_scale(g, own)[0]], "own_x")
+
+
+def _part_scores(g: Graph, x: str, factors: Factors, precision: Precision) -> list[str]:
+    """Return the scores (N,C) of each part."""
+    scores = []
     for number, part in enumerate(factors.parts, start=1):
-        assert part.rows is not None
         g.prefix = f"part_{number}/"
-        # unit_part(x, rows)
-        own = g("Gather", [x, g.constant("rows", part.rows.astype(np.int64))], "own", axis=1)
-        unit = g("Mul", [own, _unit_scale(g, own)[0]], "x")
-        _, _, w = _coded(g, unit, part, factors.coding, precision)
+        _, _, w = _coded(g, _own(g, x, part.rows), part, factors.coding, precision)
         scores.append(g("Gemm", [w, "B"], "scores", transB=1))
     g.prefix = ""
+    return scores
+
+
+def _fused(g: Graph, scores: list[str]) -> None:
+    """Write scores (N,C): trainer.method.parts.fuse of the scores of the whole face and of each part."""
     weighted = []
     for number, own in enumerate(scores):
         # unit = own / maximum(norm(own), FAINT);  unit * unit.max()

@@ -59,6 +59,7 @@ def bundle(
         parts={name: hashlib.sha256(part).hexdigest() for name, part in parts.items()},
         kit_version=kit_version,
         series=series,
+        confidence=model.confidence,
         selftest=selftest.compute_results(partial(run_graph, graph), model.spec.crop_shape),
     ).to_bytes()
     parts[kits.MANIFEST] = manifest

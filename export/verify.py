@@ -102,8 +102,8 @@ class Reference:
         visible = np.ptp(pixels, axis=1).max(axis=1) > CONTRAST
         return {
             "scores": scores,
-            "confidence": score_confidence(scores) * visible,
-            "margin": score_margin(scores) * visible,
+            "confidence": score_confidence(scores, self.factors.confidence) * visible,
+            "margin": score_margin(scores, self.factors.confidence) * visible,
             "code_norm": code_norm,
             "residual": residual,
         }

@@ -16,17 +16,19 @@ import numpy as np
 
 from edge.errors import ModelError
 from edge.files import read_bytes, write_file
-from edge.kit.manifest import ALIGNMENTS
+from edge.kit.manifest import ABSOLUTE, ALIGNMENTS, RELATIVE
 from trainer.baselines.coders import AnyCoding, BaselineCoder, restored_coding
 from trainer.data.gallery import Gallery
 from trainer.features.spec import Spec, from_settings
 from trainer.method.coding import Coder, Coding
+from trainer.method.experts import expert_rows
 from trainer.method.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.thresholds import StrangerCalibration
 from trainer.types import Array
 
 FORMAT = 1
 ARRAYS = ("D", "W", "W_parts", "atom_people", "crops", "crop_people")
+TEMPLATES = "templates"  # key of the cosine, if the model has experts
 NETWORK = "backbone"  # key of the network file, if the features are those of a network
 
 
@@ -42,13 +44,15 @@ class Model:
     labels: tuple[str, ...]
     """The people, in the order of W's rows."""
     D: Array
-    """(d, m) float32, the dictionary."""
+    """(d, m) float32, the dictionary. Experts: that of each expert in its rows."""
     W: Array
-    """(C, m) float32, the classifier."""
+    """(C, m) float32, the classifier. Experts: that of the network."""
     parts: Grid | None
     """Grid of the parts of the face (trainer.method.parts), or None."""
     W_parts: Array
-    """(P, C, m) float32, a classifier for each part."""
+    """(P, C, m) float32, a classifier for each part. Experts: the only part is that of our own features."""
+    templates: Array | None = None
+    """(C, k) float32, the cosine beside a network (trainer.method.experts). None: the model has no experts."""
     atom_people: Array
     """(m,) index into labels: the person of the photo that the atom started from."""
     crops: Array
@@ -64,10 +68,25 @@ class Model:
     fingerprint: str
     """Gallery.fingerprint of the training photos."""
 
+    @property
+    def confidence(self) -> str:
+        """The kind of confidence that the scores have (edge.vision.confidence)."""
+        return RELATIVE if self.templates is None else ABSOLUTE
+
+    @cached_property
+    def part_rows(self) -> list[Array]:
+        """The feature rows of each part. Experts: those of our own features."""
+        return part_rows(self.spec, self.parts) if self.templates is None else expert_rows(self.spec)[1:]
+
+    @cached_property
+    def network_rows(self) -> Array | None:
+        """Experts: the feature rows of the network."""
+        return None if self.templates is None else expert_rows(self.spec)[0]
+
     @cached_property
     def coder(self) -> Coder | BaselineCoder:
         if isinstance(self.coding, Coding):
-            return Coder(self.D, self.coding)
+            return Coder(self.D if self.network_rows is None else self.D[self.network_rows], self.coding)
         return BaselineCoder.of(self.D, self.W, self.coding)
 
     @cached_property
@@ -75,20 +94,23 @@ class Model:
         """The feature rows of each part, and its coder. Baselines have no parts."""
         if not isinstance(self.coding, Coding):
             return []
-        rows = part_rows(self.spec, self.parts)
-        return list(zip(rows, part_coders(self.D, rows, self.coding), strict=True))
+        return list(zip(self.part_rows, part_coders(self.D, self.part_rows, self.coding), strict=True))
 
     def scores(self, crops: Array) -> Array:
         """Return (N, C) scores of crops (N, *spec.crop_shape)."""
-        return fuse(self.part_scores(crops)).T
+        parts = self.part_scores(crops)
+        return (fuse(parts) if self.templates is None else np.sum(parts, axis=0)).T
 
     def part_scores(self, crops: Array) -> list[Array]:
-        """Return the scores (C, N) of the whole face and of each part, before `scores` combines them."""
-        X = self.spec.vectors(crops).T
+        """Return the scores (C, N) of the whole face and of each part, or of each expert, before `scores` combines them."""
+        X = whole = self.spec.vectors(crops).T
         if isinstance(self.coder, BaselineCoder):
             return [self.coder.scores(X)]
+        if self.network_rows is not None:
+            whole = unit_part(X, self.network_rows)
         parts = zip(self.W_parts, self.part_coders, strict=True)
-        return [self.W @ self.coder.code(X), *(W @ coder.code(unit_part(X, rows)) for W, (rows, coder) in parts)]
+        scores = [self.W @ self.coder.code(whole), *(W @ coder.code(unit_part(X, rows)) for W, (rows, coder) in parts)]
+        return scores if self.templates is None else [self.templates @ whole, *scores]
 
     def predict(self, crops: Array) -> Array:
         """Return the (N,) labels of crops (N, *spec.crop_shape)."""
@@ -138,6 +160,8 @@ class Model:
         arrays = {name: getattr(self, name) for name in ARRAYS}
         if self.spec.network is not None:
             arrays[NETWORK] = np.frombuffer(self.spec.network.model, np.uint8)
+        if self.templates is not None:
+            arrays[TEMPLATES] = self.templates
         buffer = io.BytesIO()
         np.savez(buffer, header=np.array(json.dumps(self._header(), default=_to_json)), **arrays)
         write_file(path, buffer.getvalue(), failure=ModelError)
@@ -161,6 +185,7 @@ class Model:
                     training=header["training"],
                     calibration=header["rejection"] and StrangerCalibration(**header["rejection"]),
                     fingerprint=header["fingerprint"],
+                    templates=archive.get(TEMPLATES),
                     **{name: archive[name] for name in ARRAYS},
                 )
                 consistent = model._is_consistent()
@@ -174,6 +199,7 @@ class Model:
 
     def _is_consistent(self) -> bool:
         (d, m), people, n = self.D.shape, len(self.labels), len(self.crops)
+        floats = [self.D, self.W, self.W_parts, *([] if self.templates is None else [self.templates])]
         return bool(
             d == self.spec.length
             and self.alignment in ALIGNMENTS
@@ -182,11 +208,12 @@ class Model:
             and all(isinstance(label, str) for label in self.labels)
             and self.crops.dtype == np.uint8
             and self.W.shape == (people, m)
-            and self.W_parts.shape == (len(part_rows(self.spec, self.parts)), people, m)
+            and self.W_parts.shape == (len(self.part_rows), people, m)
+            and (self.templates is None or self.templates.shape == (people, len(self.network_rows or ())))
             and self.atom_people.shape == (m,)
             and self.crops.shape == (n, *self.spec.crop_shape)
             and self.crop_people.shape == (n,)
-            and all(array.dtype == np.float32 and np.isfinite(array).all() for array in (self.D, self.W, self.W_parts))
+            and all(array.dtype == np.float32 and np.isfinite(array).all() for array in floats)
             and all(
                 index.dtype.kind in "iu" and (index >= 0).all() and (index < people).all()
                 for index in (self.atom_people, self.crop_people)

@@ -99,7 +99,7 @@ def stranger_confidences(
         known, strange = fold != k, fold == k
         estimator: Any = method(features=spec, **parameters)
         estimator.fit(gallery.images[known], gallery.labels[known])
-        confidence[strange] = score_confidence(estimator.decision_function(gallery.images[strange]))
+        confidence[strange] = score_confidence(estimator.decision_function(gallery.images[strange]), estimator.confidence)
         trusted[known] &= getattr(estimator, "looks_like_", gallery.labels[known]) == gallery.labels[known]
     return confidence[trusted]
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from edge.errors import TrainingError
+from edge.kit.manifest import NO_ALIGNMENT
 from edge.text import plural, some
 from edge.vision.confidence import score_confidence
 from edge.vision.preprocess import FeatureSpec
@@ -18,14 +19,16 @@ from trainer.baselines.registry import Method
 from trainer.data.gallery import Gallery, check_not_enrolled, load_like
 from trainer.features.network import Network
 from trainer.features.spec import Spec, parse_network
-from trainer.illumination import without_misleading_pixels
 from trainer.method.base import FaceClassifier
 from trainer.method.estimator import LCLRRDL
 from trainer.method.solver import Step
 from trainer.model import Model
-from trainer.presets import DEFAULT, PRESETS, default_preset, from_toml
+from trainer.own_features import chosen_features
+from trainer.presets import PRESETS, default_preset, from_toml
 from trainer.thresholds import MIN_PEOPLE, stranger_confidences, stricter_threshold
 from trainer.types import Progress, Say, silent
+
+NOT_ALIGNED = "A network needs faces that are aligned for it. If these crops give poor results, use --preset tiny."
 
 
 def fit(
@@ -63,7 +66,7 @@ def fit(
     if len(gallery.people) >= MIN_PEOPLE:
         left_out = stranger_confidences(gallery, spec, parameters, method=method, progress=progress)
     if strangers is not None:
-        given = score_confidence(model.scores(strangers.images))
+        given = score_confidence(model.scores(strangers.images), model.confidence)
     return replace(model, calibration=stricter_threshold(left_out, given, fpir))
 
 
@@ -84,6 +87,7 @@ def to_model(estimator: Any, gallery: Gallery, spec: Spec, training: dict[str, A
         W=estimator.W_.astype(np.float32),
         parts=getattr(estimator, "parts", None),
         W_parts=getattr(estimator, "W_parts_", np.zeros((0, *estimator.W_.shape))).astype(np.float32),
+        templates=estimator.templates_.astype(np.float32) if hasattr(estimator, "templates_") else None,
         atom_people=estimator.atom_classes_.astype(np.int32),
         crops=gallery.images,
         crop_people=people.astype(np.int32),
@@ -130,7 +134,7 @@ def prepare(
     if is_lclrrdl:
         parameters = PRESETS[preset or default_preset(given.get("features"))] | given
     else:
-        usual = {"features": PRESETS[DEFAULT]["features"]}
+        usual = {"features": PRESETS["tiny"]["features"]}
         parameters = usual | method.for_device(given | ({"preset": preset} if preset else {}))
     features = parameters.pop("features")
     network = parse_network(features, say)
@@ -142,11 +146,12 @@ def prepare(
         others = load_like(strangers, gallery.crop_shape, gallery.alignment, progress=progress, say=say)
         check_not_enrolled(others, gallery.images, gallery.people)
         notes += others.notes
+    if network is not None and gallery.alignment == NO_ALIGNMENT:
+        notes += (NOT_ALIGNED,)
     spec: Spec = network or FeatureSpec.for_crop(*gallery.crop_size, features)
     if is_lclrrdl and "features" not in given:
-        usual_spec, spec = spec, without_misleading_pixels(gallery.images, gallery.labels, spec)
-        if spec != usual_spec:
-            notes += ("The light differs much between the photos: using --features gradient instead of both.",)
+        spec, reasons = chosen_features(gallery.images, gallery.labels, spec)
+        notes += reasons
     return TrainingPlan(method=method, gallery=gallery, strangers=others, spec=spec, parameters=parameters, notes=notes)
 
 

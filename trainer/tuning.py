@@ -21,7 +21,7 @@ from trainer.method.base import CodeClassifier, FaceClassifier
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.estimator import LCLRRDL
 from trainer.parallel import each
-from trainer.presets import DEFAULT, PRESETS
+from trainer.presets import DEFAULT, NETWORK_ETAS, PRESETS
 from trainer.types import Array, Progress, silent
 
 Grid = Mapping[str, tuple[Any, ...]]
@@ -118,10 +118,12 @@ def tune_gallery(
 
     `values` replace those of the method's grid. `options` are passed to `tune`.
     """
-    grid = method.photo_grid or method.grid
+    grid, preset = method.photo_grid or method.grid, PRESETS["tiny" if network is None else DEFAULT]
     if not set(values) <= set(grid):
         raise UsageError(f"{method.title} is tuned by {', '.join(grid)}, not by {', '.join(values)}.", "Leave the others out.")
     fixed = method.settings(atoms, {"coding": coding} if "coding" in method.fixed else {})
+    if network is not None and method.estimator is LCLRRDL:
+        grid, fixed = grid | {"eta": NETWORK_ETAS}, fixed | {name: preset[name] for name in ("experts", "covered")}
     candidates = tune(
         gallery.images,
         gallery.labels,
@@ -131,7 +133,7 @@ def tune_gallery(
         **options,
     )
     defaults = {name: parameter.default for name, parameter in signature(method.estimator).parameters.items()}
-    best = choose(candidates, len(gallery.images), defaults | PRESETS[DEFAULT] | method.usual)
+    best = choose(candidates, len(gallery.images), defaults | preset | method.usual)
     return candidates, best, best.parameters | {name: fixed[name] for name in ("coding", "atoms_per_class") if name in fixed}
 
 
@@ -150,6 +152,11 @@ def _accuracies(
         estimator.fit(images[train], labels[train])
     except (TrainingError, FloatingPointError, np.linalg.LinAlgError):
         return [0.0 for _ in etas]  # a candidate that collapses must not stop the search
+    if isinstance(estimator, LCLRRDL) and estimator.experts:
+        atoms = estimator.classes_[estimator.atom_classes_]
+        learned = (estimator.set_params(eta=eta or estimator.eta) for eta in etas)
+        fitted = (one.fit_classifier(images[train], labels[train], estimator.D_, atoms) for one in learned)
+        return [100 * float(one.score(held_out, labels[test])) for one in fitted]
     if not isinstance(estimator, CodeClassifier):
         return [100 * float(estimator.score(held_out, labels[test]))]
     H = one_hot(np.searchsorted(estimator.classes_, labels[train]), len(estimator.classes_))

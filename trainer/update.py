@@ -21,6 +21,7 @@ from trainer.data.gallery import Gallery, check_usable
 from trainer.method.base import random_atoms
 from trainer.method.classifier import ridge
 from trainer.method.estimator import LCLRRDL
+from trainer.method.parts import unit_part
 from trainer.method.prox import column_norms
 from trainer.model import Model
 from trainer.thresholds import FPIR, MIN_PEOPLE, stranger_confidences, threshold
@@ -38,8 +39,12 @@ def enrol(model: Model, photos: Gallery, *, calibrate: bool = False, progress: P
     # A person who already has atoms_per_class atoms gets no more.
     room = {person: per_person - int(np.sum(atoms == person)) for person in new.people}
     joining = np.concatenate([np.flatnonzero(new.labels == person)[: max(space, 0)] for person, space in room.items()])
-    length = column_norms(model.D).mean()
-    D = np.hstack([model.D, length * model.spec.vectors(new.images[joining]).T])
+    X = model.spec.vectors(new.images[joining]).T
+    # The new atoms get the length of the others, in each dictionary by itself.
+    D = np.vstack([
+        np.hstack([model.D[rows], column_norms(model.D[rows]).mean() * (X if whole else unit_part(X, rows))])
+        for rows, whole in _dictionaries(model)
+    ])  # fmt: skip
     training = {name: value for name, value in model.training.items() if name != "accuracy"}  # the accuracy of the old W
     changed = _learn_classifier(model, model.gallery().joined(new), D, np.concatenate([atoms, new.labels[joining]]), training)
     return _calibrated(changed, progress) if calibrate else changed
@@ -87,9 +92,18 @@ def forget(model: Model, name: str, *, calibrate: bool = False, progress: Progre
     gallery = gallery.selected(gallery.labels != name)
     people = np.unique(gallery.labels, return_inverse=True)[1]
     atoms = random_atoms(people, parameters["atoms_per_class"], parameters["random_state"])
-    D = one_step_dictionary(model.spec.vectors(gallery.images).T, atoms, parameters["gamma"])
+    X = model.spec.vectors(gallery.images).T
+    samples = (X if whole else unit_part(X, rows) for rows, whole in _dictionaries(model))
+    D = np.vstack([one_step_dictionary(own, atoms, parameters["gamma"]) for own in samples])
     changed = _learn_classifier(model, gallery, D, gallery.labels[atoms], {"method": LCLRRDL.__name__, "iterations": 1})
     return _calibrated(changed, progress) if calibrate else changed
+
+
+def _dictionaries(model: Model) -> list[tuple[Array, bool]]:
+    """Return the rows of each dictionary in D, and whether it is the only one: with experts there may be two."""
+    if model.network_rows is None:
+        return [(np.arange(len(model.D)), True)]
+    return [(rows, False) for rows in (model.network_rows, *model.part_rows)]
 
 
 def one_step_dictionary(X: Array, atoms: Array, gamma: float) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from edge.errors import require
-from edge.vision.confidence import score_confidence, score_margin
+from edge.vision.confidence import score_margin, visit_confidence
 
 if TYPE_CHECKING:  # decisions do not load OpenCV
     from edge.vision.liveness import Relief, Surface
@@ -71,6 +71,8 @@ class Sighting:
     """Why the image quality is too low, or None."""
     scores: tuple[float, ...] | None = None
     """The scores of all enrolled people at unit length, or None if there are none."""
+    score_length: float = 1.0
+    """Their norm before that, on the scale of the confidence (edge.vision.confidence)."""
     relief: "Relief | None" = None
     """The position of the head, for a challenge."""
     is_alone: bool = True
@@ -88,7 +90,7 @@ class Sighting:
         scores = self.scores
         if scores is None or len(scores) != len(labels) or not math.isclose(math.hypot(*scores), 1, abs_tol=1e-3):
             return False
-        if not (math.isfinite(self.confidence) and math.isfinite(self.margin)):
+        if not (math.isfinite(self.confidence) and math.isfinite(self.margin) and 0 < self.score_length < math.inf):
             return False
         top = max(scores)
         best = (label for label, score in zip(labels, scores, strict=True) if score == top)
@@ -118,6 +120,9 @@ class Visit:
     evidence: tuple[float, ...] = ()
     """Sum of the scores of all usable sightings, each weighted by its confidence. Many frames of an unknown person outweigh a
     few false matches, and a clear frame counts more than an unclear one."""
+    weight: float = 0.0
+    length: float = 0.0
+    """Sum of these weights, and of the weighted lengths of the scores."""
     problems: Counter[str] = field(default_factory=Counter)
     """Number of unusable sightings by reason."""
 
@@ -140,14 +145,20 @@ class Visit:
             usable_since=min(self.usable_since, sighting.captured),
             recent=(*self.recent, sighting)[-rules.window :],
             evidence=tuple(map(sum, zip(self.evidence, scores, strict=True))) if self.evidence else scores,
+            weight=self.weight + weight,
+            length=self.length + weight * sighting.score_length,
         )
 
     @property
     def confidence(self) -> float:
-        """Top of the summed scores over their norm."""
-        return float(score_confidence(self.evidence)) if self.evidence else 0.0
+        """Confidence of the summed scores."""
+        return float(visit_confidence(self.evidence, self._mean_length)) if self.evidence else 0.0
 
     @property
     def margin(self) -> float:
-        """Lead of the top of the summed scores over the second, over their norm."""
-        return float(score_margin(self.evidence)) if len(self.evidence) > 1 else self.confidence
+        """Lead of the top of the summed scores over the second, on the scale of the confidence."""
+        return float(score_margin(self.evidence)) * self._mean_length if len(self.evidence) > 1 else self.confidence
+
+    @property
+    def _mean_length(self) -> float:
+        return self.length / self.weight if self.weight > 0 else 1.0

@@ -9,7 +9,9 @@ from typing import Any
 
 from edge.errors import KitDamagedError, KitError, KitVersionError
 
-NO_ALIGNMENT, ALIGNMENT, ARCFACE_ALIGNMENT = ALIGNMENTS = "none", "five-points-1", "arcface-112"
+ALIGNMENTS = "none", "five-points-1", "arcface-112", "arcface-eyes-112"
+NO_ALIGNMENT, ALIGNMENT, ARCFACE_ALIGNMENT, EYES_ALIGNMENT = ALIGNMENTS
+CONFIDENCES = RELATIVE, ABSOLUTE = "relative", "absolute"
 
 FORMAT = 1
 KIND = "lclrr-edge kit"
@@ -79,6 +81,8 @@ class Manifest:
     """The group of doors that the kit is for. A kit can replace only kits of its own series."""
     selftest: Mapping[str, Any]
     """The expected results of the self-test (edge.kit.selftest)."""
+    confidence: str = RELATIVE
+    """How the graph computes the confidence from the scores: one of CONFIDENCES (edge.vision.confidence)."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -118,6 +122,7 @@ class Manifest:
             raise KitDamagedError("The manifest of the kit was changed.", "Copy the kit again.")
         with suppress(KeyError, TypeError):
             thresholds = Thresholds(**contents["thresholds"])
+            contents = {"confidence": RELATIVE, **contents}  # kits before 0.3.0 do not name it
             values = {field.name: contents[field.name] for field in fields(cls)}
             manifest = cls(**values | {"labels": tuple(contents["labels"]), "thresholds": thresholds})
             if manifest._is_valid():
@@ -135,6 +140,7 @@ class Manifest:
             and all(isinstance(label, str) and label for label in self.labels)
             and len(set(self.labels)) == len(self.labels)
             and self.alignment in ALIGNMENTS
+            and self.confidence in CONFIDENCES
             and self.crop.keys() - {"channels"} == {"height", "width"}
             and all(type(length) is int and 1 <= length <= 4096 for length in self.crop.values())
             and self.crop.get("channels", 1) in (1, 3)

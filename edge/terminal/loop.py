@@ -279,6 +279,7 @@ class Terminal:
             margin=seen.margin,
             quality=None if seen.quality is None else seen.quality.reason,
             scores=seen.scores,
+            score_length=seen.score_length,
             relief=relief(seen.landmarks),
             surface=texture,
         )

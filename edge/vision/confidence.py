@@ -1,9 +1,16 @@
-"""Confidence and margin of a face: the one definition that training, the exported graph and the device share."""
+"""Confidence and margin of a face: the one definition that training, the exported graph and the device share.
+
+relative   top score over the norm of all scores: one classifier, or the face and its parts
+absolute   the top score itself, about 1 for a training photo: experts (trainer.method.experts), whose cosines do not depend on
+           the number of people
+"""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from edge.kit.manifest import RELATIVE
 
 BLANK = 1e-6
 """A vector shorter than this counts as zero. Scaling it to unit length would only amplify noise."""
@@ -14,12 +21,26 @@ def score_norm(scores: ArrayLike) -> NDArray[Any]:
     return np.maximum(np.linalg.norm(scores, axis=-1), BLANK)
 
 
-def score_confidence(scores: ArrayLike) -> NDArray[Any]:
-    """Top score over the norm of all scores: (...) from scores (..., C), at most 1."""
-    return np.asarray(np.max(scores, axis=-1) / score_norm(scores))
+def score_confidence(scores: ArrayLike, kind: str = RELATIVE) -> NDArray[Any]:
+    """Confidence (...) of scores (..., C), at most 1."""
+    return np.minimum(np.max(scores, axis=-1) / _scale(scores, kind), 1)
 
 
-def score_margin(scores: ArrayLike) -> NDArray[Any]:
-    """Lead of the top score over the second score, over the norm of all scores: (...) from scores (..., C), C >= 2."""
+def score_margin(scores: ArrayLike, kind: str = RELATIVE) -> NDArray[Any]:
+    """Lead of the top score over the second score, on the scale of the confidence: (...) from scores (..., C), C >= 2."""
     top = np.sort(scores, axis=-1)
-    return np.asarray((top[..., -1] - top[..., -2]) / score_norm(scores))
+    return np.asarray((top[..., -1] - top[..., -2]) / _scale(scores, kind))
+
+
+def score_length(scores: ArrayLike, kind: str = RELATIVE) -> NDArray[Any]:
+    """Norm (...) of scores (..., C) on the scale of the confidence: 1 if the confidence is relative."""
+    return score_norm(scores) / _scale(scores, kind)
+
+
+def visit_confidence(evidence: ArrayLike, length: float) -> NDArray[Any]:
+    """Confidence of a visit, from the sum of its scores at unit length and the mean of their lengths (score_length)."""
+    return np.minimum(score_confidence(evidence) * length, 1)
+
+
+def _scale(scores: ArrayLike, kind: str) -> NDArray[Any]:
+    return score_norm(scores) if kind == RELATIVE else np.ones(np.shape(scores)[:-1])

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge.errors import ParameterError
-from edge.kit.manifest import ALIGNMENT, ARCFACE_ALIGNMENT
+from edge.kit.manifest import ALIGNMENT, ARCFACE_ALIGNMENT, EYES_ALIGNMENT
 from edge.vision.confidence import BLANK
 
 Kind = Literal["pixels", "gradient", "both"]
@@ -32,7 +32,12 @@ LANDMARKS = np.array([[-0.168, 0.37], [0.168, 0.37], [0, 0.558], [-0.141, 0.695]
 _ARCFACE = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
 # Weights of blue, green and red in grey: those of cv2.cvtColor, which rounds the result.
 GREY_WEIGHTS = np.array([0.114, 0.587, 0.299], np.float32)
-LANDMARK_TEMPLATES = {ALIGNMENT: LANDMARKS, ARCFACE_ALIGNMENT: (_ARCFACE - (56, 0)) / 112}
+_ARCFACE_TEMPLATE = (_ARCFACE - (56, 0)) / 112
+LANDMARK_TEMPLATES = {ALIGNMENT: LANDMARKS, ARCFACE_ALIGNMENT: _ARCFACE_TEMPLATE, EYES_ALIGNMENT: _ARCFACE_TEMPLATE}
+# Distance from the eyes to the mouth over the distance between the eyes: below the first the lower landmarks count almost
+# nothing in EYES_ALIGNMENT, above the second as much as the eyes. Of unmasked faces in LFW and COMASK20, 1 to 7 % are below
+# 0.95; of masked ones, 19 %.
+MASKED_RATIO, BARE_RATIO, MASKED_WEIGHT = 0.9, 1.0, 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,10 +168,24 @@ def crop_to_frame(landmarks: NDArray[Any], size: tuple[int, int], alignment: str
     """
     frame = np.asarray(landmarks, np.float64) @ (1, 1j)
     crop = (LANDMARK_TEMPLATES[alignment] * size[0]) @ (1, 1j) + size[1] / 2
-    spread = crop - crop.mean()
-    a = np.vdot(spread, frame) / np.vdot(spread, spread)
-    b = frame.mean() - a * crop.mean()
+    weights = _landmark_weights(frame) if alignment == EYES_ALIGNMENT else np.full(5, 0.2)
+    spread = crop - weights @ crop
+    a = np.vdot(weights * spread, frame) / np.vdot(weights * spread, spread)
+    b = weights @ (frame - a * crop)
     return np.array([[a.real, -a.imag, b.real], [a.imag, a.real, b.imag]])
+
+
+def _landmark_weights(points: NDArray[Any]) -> NDArray[np.float64]:
+    """Return weights (5,) with sum 1 for landmarks (5,) as complex numbers: equal, or nearly 0 for nose and mouth.
+
+    On a masked face the detector places nose and mouth too close to the eyes, and the crop would be too small. A turned head
+    shortens the distance between the eyes instead.
+    """
+    left, right, _, *mouth = points
+    ratio = abs(np.mean(mouth) - (left + right) / 2) / max(abs(right - left), BLANK)
+    lower = np.clip((ratio - MASKED_RATIO) / (BARE_RATIO - MASKED_RATIO), MASKED_WEIGHT, 1)
+    weights = np.array([1, 1, lower, lower, lower])
+    return weights / weights.sum()
 
 
 def _sample(image: NDArray[Any], to_source: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from edge.kit import format as kits
 from edge.kit.format import Kit
 from edge.kit.manifest import NO_ALIGNMENT
 from edge.stages import ALIGN, DETECT, RECOGNISE, StageTimer, untimed
-from edge.vision.confidence import score_norm
+from edge.vision.confidence import score_length, score_norm
 from edge.vision.detect import MIN_FACE, Face, YuNetDetector
 from edge.vision.onnx_session import ITERATIVE_CODINGS, load_session
 from edge.vision.preprocess import align
@@ -36,11 +36,11 @@ class Recognition:
     nearest: str = ""
     """The person with the highest score, even if a threshold is not met. For evaluation, never for a decision."""
     confidence: float = 0.0
-    """Top score over the norm of all scores, at most 1."""
+    """How sure the label is, see edge.vision.confidence. 1 is very sure."""
     threshold: float
     """The confidence that a label needs."""
     margin: float = 0.0
-    """Lead of the top score over the second score, over the norm of all scores."""
+    """Lead of the top score over the second score, on the scale of the confidence."""
     residual: float = 0.0
     """The part of the face that the dictionary cannot represent."""
     code_norm: float = 0.0
@@ -50,6 +50,8 @@ class Recognition:
     If the face was not good enough to be recognised, one of edge.vision.quality.REASONS."""
     scores: tuple[float, ...] | None = None
     """All scores in the order of the kit's labels, scaled to unit length. None if there are none."""
+    score_length: float = 1.0
+    """Norm of the scores before that, on the scale of the confidence; 1 if the confidence is relative."""
     box_xyxy: tuple[float, float, float, float] | None = None
     """Left, top, right, bottom of the face, in pixels of the frame. None for a crop."""
     landmarks: NDArray[np.float32] | None = field(default=None, compare=False)
@@ -59,7 +61,7 @@ class Recognition:
 
     def facts(self) -> dict[str, Any]:
         """All fields for JSON, except scores and landmarks."""
-        hidden = ("scores", "box_xyxy", "landmarks", "quality")
+        hidden = ("scores", "score_length", "box_xyxy", "landmarks", "quality")
         facts: dict[str, Any] = {name: value for name, value in vars(self).items() if name not in hidden}
         if self.box_xyxy is not None:
             facts["box"] = [round(side, 1) for side in self.box_xyxy]
@@ -183,4 +185,5 @@ class Recognizer:
             code_norm=float(outputs["code_norm"]),
             reason=reason,
             scores=None if reason == INVALID_OUTPUT else tuple((scores / score_norm(scores)).tolist()),
+            score_length=1.0 if reason == INVALID_OUTPUT else float(score_length(scores, manifest.confidence)),
         )

@@ -32,8 +32,9 @@ from trainer.data.gallery import Gallery, load_gallery
 from trainer.features.network import SIDE
 from trainer.features.spec import Spec, parse_network
 from trainer.method.estimator import LCLRRDL
+from trainer.own_features import chosen_features
 from trainer.paper.experiments import Cell, load_arrays, random_split
-from trainer.presets import PRESETS
+from trainer.presets import DEFAULT, PRESETS
 from trainer.training import fit
 from trainer.types import Array
 
@@ -45,8 +46,8 @@ YALE_POINTS = np.array([[16.8, 23.4], [65.6, 23.4], [41.3, 50], [21, 75], [62, 7
 OURS: dict[str, dict[str, Any]] = {
     "ours, `tiny`": PRESETS["tiny"],
     "ours, `minimal`": PRESETS["minimal"],
-    "ours, SFace in front": PRESETS["sface"] | {"features": "sface", "eta": 0.1},
-    "ours, `sface`: fused": PRESETS["sface"],
+    "ours, `network`": PRESETS["network"],
+    "ours, `network`, SFace alone": PRESETS["network"] | {"features": "sface"},
 }
 COSINE = "SFace, nearest cosine"
 TIMED = "AR mixed"  # the task that is timed, on its first split
@@ -226,9 +227,13 @@ def _answer(own: Faces, task: Task, parameters: dict[str, Any] | None, say: Call
         sface = _spec("sface", None, say)
         cosines = sface.vectors(own.aligned[task.test]) @ sface.vectors(own.aligned[task.train]).T
         return Answers(task.labels[cosines.argmax(axis=1)], cosines.max(axis=1))
-    estimator = _estimator(own, parameters, say).fit(_view(own, parameters)[task.train], task.labels)
-    scores = estimator.decision_function(_view(own, parameters)[task.test])
-    return Answers(estimator.classes_[scores.argmax(axis=1)], score_confidence(scores))
+    images = _view(own, parameters)
+    estimator = _estimator(own, parameters, say)
+    if parameters["features"] == PRESETS[DEFAULT]["features"]:  # as `trainer fit` does
+        estimator.features, _ = chosen_features(images[task.train], task.labels, _spec(parameters["features"], own.spec, say))
+    estimator.fit(images[task.train], task.labels)
+    scores = estimator.decision_function(images[task.test])
+    return Answers(estimator.classes_[scores.argmax(axis=1)], score_confidence(scores, estimator.confidence))
 
 
 def _spec(features: str, own: FeatureSpec | None, say: Callable[[str], None]) -> Spec:

@@ -33,8 +33,8 @@ from trainer import update as enrol
 from trainer.data import detector
 from trainer.data.augment import COPIES
 from trainer.data.gallery import Gallery
-from trainer.illumination import without_misleading_pixels
 from trainer.method.estimator import LCLRRDL
+from trainer.own_features import without_misleading_pixels
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.presets import DEFAULT, PRESETS
 from trainer.thresholds import FPIR
@@ -43,7 +43,7 @@ from trainer.types import Array
 PHOTOS = (1, 2, 3, 5, 8)
 STRANGERS = 0.3
 NEUTRAL = 7  # the first photos of each person in AR
-SUITED = "by light"  # both or gradient, as `trainer fit` chooses (trainer.illumination)
+SUITED = "by light"  # both or gradient, as `trainer fit` chooses (trainer.own_features)
 
 
 class Faces(NamedTuple):

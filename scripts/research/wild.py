@@ -41,7 +41,7 @@ from threadpoolctl import threadpool_limits
 from edge.cli import common as console
 from edge.errors import EdgeError, GalleryError, UsageError
 from edge.kit.manifest import ALIGNMENT
-from edge.vision.confidence import score_norm
+from edge.vision.confidence import BLANK, score_length, score_norm
 from edge.vision.detect import Face, FaceDetector, YuNetDetector
 from edge.vision.preprocess import SIZE
 from scripts.research.options import Seed
@@ -135,12 +135,13 @@ class Presets:
         rows = [int(Path(source).stem) for source in others.sources]
         batches = [model.scores(others.images[start : start + BATCH]) for start in range(0, len(rows), BATCH)]
         scores = np.concatenate(batches)
+        lengths = score_length(scores, model.confidence)
         # The network remembers its crops: the lowest bits are changed for the timing.
         rng = np.random.default_rng(list(preset.encode()))
         crops = others.images[:TIMED] ^ rng.integers(0, 2, others.images[:TIMED].shape, np.uint8)
         return Answers(
             labels=np.array(model.labels),
-            scores=dict(zip(rows, scores / score_norm(scores)[:, None], strict=True)),
+            scores=dict(zip(rows, scores / score_norm(scores)[:, None] * lengths[:, None], strict=True)),
             summed=_as_in_a_visit,
             unusable=len(plan.gallery.rejected) + len(others.rejected),
             threshold=None if model.calibration is None else model.calibration.confidence,
@@ -149,9 +150,10 @@ class Presets:
 
 
 def _as_in_a_visit(scores: NDArray[Any]) -> NDArray[Any]:
-    """Return the sum at unit length of scores at unit length, each weighted by its confidence (edge.decision.visit)."""
-    total = (np.maximum(scores.max(axis=1, keepdims=True), 0) * scores).sum(axis=0)
-    return np.asarray(total / score_norm(total))
+    """Return the sum of scores, each weighted by its confidence, with the mean of their lengths (edge.decision.visit)."""
+    weights, lengths = np.maximum(scores.max(axis=1), 0), score_norm(scores)
+    total = (weights / lengths) @ scores
+    return np.asarray(total / score_norm(total) * (weights @ lengths) / max(weights.sum(), BLANK))
 
 
 class Cosines:

@@ -19,7 +19,7 @@ from trainer.presets import DEFAULT, Preset
 from trainer.thresholds import FOLDS, FPIR
 
 FEATURES = f"Features of a face: {', '.join(KINDS)}, sface, onnx:FILE[,order=bgr][,mean=M][,scale=S], or sface+both."
-PRESET = f"Named parameters (default: {DEFAULT}; for a network: sface)."
+PRESET = f"Named parameters (default: {DEFAULT}; for our own features: tiny)."
 PARTS_HELP = "Grid of face parts with their own classifier; or none."
 CALIBRATE = f"Measure the threshold against strangers ({FOLDS} more trainings)."
 STRANGERS = "Photos of people who are not enrolled, for the threshold: a folder, .npz or .mat."

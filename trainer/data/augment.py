@@ -1,5 +1,6 @@
 """Altered copies of faces: moved, relit and covered, as a camera at a door sees them."""
 
+import hashlib
 import itertools
 
 import cv2
@@ -58,6 +59,20 @@ def copies(crops: NDArray[np.uint8], number: int, rng: np.random.Generator, land
     return np.array(made, np.uint8).reshape(-1, *crops.shape[1:])
 
 
+def covered(crops: NDArray[np.uint8], landmarks: Array) -> NDArray[np.uint8]:
+    """Return (3 N, ...): all crops with a painted mask, then all with sunglasses, then all with a scarf.
+
+    The paint of a crop depends on its pixels alone: the same crop always gets the same copies, in every fold of a calibration.
+    """
+    made = []
+    for shape, paint in ((_mask, _mask_cloth), (_glasses, _lenses), (_scarf, _mask_cloth)):
+        for crop in _with_channels(crops):
+            rng = np.random.default_rng(np.frombuffer(hashlib.sha256(crop.tobytes()).digest(), np.uint32))
+            soft = cv2.GaussianBlur(shape(crop.shape[:2], rng, landmarks).astype(np.float32), (0, 0), 0.6)[..., None]
+            made.append(np.clip(crop * (1 - soft) + paint(crop.shape, rng) * soft, 0, 255).astype(np.uint8))
+    return np.array(made, np.uint8).reshape(-1, *crops.shape[1:])
+
+
 def _with_channels(crops: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return crops, grey or BGR, as (N, H, W, 1 or 3)."""
     return crops.reshape(*crops.shape[:3], *(crops.shape[3:] or (1,)))
@@ -105,6 +120,16 @@ def _scarf(shape: tuple[int, ...], rng: np.random.Generator, landmarks: Array) -
     return y > nose + rng.uniform(-0.06, 0.1) + rng.uniform(-0.08, 0.08) * x**2 + rng.uniform(-0.03, 0.03) * x
 
 
+def _mask(shape: tuple[int, ...], rng: np.random.Generator, landmarks: Array) -> Array:
+    """Return the mask of a face mask: from the bridge of the nose downwards, narrower at the chin than at the cheeks."""
+    eyes, nose = landmarks[:2, 1].mean(), landmarks[2, 1]
+    y, x = (np.mgrid[: shape[0], : shape[1]] + 0.5) / shape[0] - np.array([0, shape[1] / (2 * shape[0])])[:, None, None]
+    top = eyes + (nose - eyes) * rng.uniform(0.25, 0.75)
+    edge = top + rng.uniform(0, 0.12) * np.clip(np.abs(x) / 0.33, 0, 1.2) ** rng.uniform(1, 2) + rng.uniform(-0.05, 0.05) * x
+    half = np.interp(y, [0.5, 0.75, 1.0], [rng.uniform(0.34, 0.42), rng.uniform(0.31, 0.38), rng.uniform(0.2, 0.3)])
+    return (y > edge) & (np.abs(x) < half)
+
+
 def _block(shape: tuple[int, ...], rng: np.random.Generator, landmarks: Array) -> Array:
     """Return the mask of a rectangle anywhere, over an eighth to a third of the crop."""
     share, stretch = rng.uniform(0.12, 0.35), np.exp(rng.uniform(-0.7, 0.7))
@@ -121,6 +146,20 @@ def _lenses(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     return rng.uniform(0, 50, shape[2]) + rng.uniform(0, 6) * rng.standard_normal(shape[:2])[..., None]
 
 
+def _mask_cloth(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Return (H, W, channels): white, pale blue, dark or coloured cloth with soft light and, every second time, pleats."""
+    height, width, channels = shape
+    paint = MASK_COLOURS[rng.integers(len(MASK_COLOURS))] if rng.random() < 0.8 else rng.uniform(30, 220, 3)
+    y, x = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
+    angle = rng.uniform(0, 2 * np.pi)
+    light = 1 + rng.uniform(0, 0.35) * (np.cos(angle) * x + np.sin(angle) * y)
+    if rng.random() < 0.5:
+        light *= 1 + rng.uniform(0.02, 0.08) * np.sin(y * rng.uniform(20, 45) + rng.uniform(0, 6) + x**2)
+    blotches = cv2.GaussianBlur(rng.standard_normal((height, width)), (0, 0), rng.uniform(0.02, 0.09) * width)
+    light *= 1 + rng.uniform(0, 0.08) * blotches / max(blotches.std(), 1e-6)
+    return rng.uniform(0.7, 1.1) * light[..., None] * (paint if channels == 3 else paint.mean(keepdims=True))
+
+
 def _cloth(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Return a cloth pattern (H, W, channels): coarse or fine blotches, about every second time with stripes, of a colour."""
     blotches = cv2.GaussianBlur(rng.standard_normal(shape[:2]), (0, 0), rng.uniform(0.3, 0.15 * shape[1]))
@@ -132,4 +171,5 @@ def _cloth(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     return rng.uniform(20, 220, shape[2]) + rng.uniform(2, 40) * pattern[..., None]
 
 
+MASK_COLOURS = np.array([[230, 220, 205], [230, 220, 205], [205, 175, 130], [45, 45, 45]])  # BGR: white, pale blue, black
 COVERS = (None, _glasses, None, _scarf, None, _block, None, None)  # of the copies, in turn

@@ -143,7 +143,7 @@ def open_system(file: Path, model_file: Path | None = None) -> EvaluatedSystem:
 def system_of_model(model: Model, file: str = "") -> EvaluatedSystem:
     def score(crops: Array) -> tuple[Array, Array]:
         scores = model.scores(crops)
-        return scores, score_confidence(scores)
+        return scores, score_confidence(scores, model.confidence)
 
     return EvaluatedSystem(
         kind="model",

@@ -6,7 +6,7 @@
 Network and own features make different errors: together, in one dictionary, they miss far fewer people than either alone.
 
 The network is an ONNX file that takes N x 3 x 112 x 112 and returns N x d, with operators that edge.kit.guard lists. Crops are
-aligned as such networks expect (arcface-112). A network of an older model may take grey crops (112,112), as three equal
+aligned as such networks expect. A network of an older model may take grey crops (112,112), as three equal
 channels. The exporter puts the nodes of the network before the coder, in one graph.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from edge.errors import KitError, KitUnsafeError, ParameterError, UsageError
 from edge.kit import guard as onnx_guard
-from edge.kit.manifest import ARCFACE_ALIGNMENT
+from edge.kit.manifest import ARCFACE_ALIGNMENT, EYES_ALIGNMENT
 from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import CHUNK, FeatureSpec, check_crops, to_grey, unit_rows
 from trainer.types import Array
@@ -55,7 +55,6 @@ class Network:
 
     kind = KIND
     height = width = SIDE
-    alignment = ARCFACE_ALIGNMENT
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.mean) and np.isfinite(self.scale) and self.scale != 0):
@@ -70,6 +69,11 @@ class Network:
     @property
     def network(self) -> "Network":
         return self
+
+    @property
+    def alignment(self) -> str:
+        """Of the crops. Models before 0.3.0 have grey networks and the plain alignment."""
+        return EYES_ALIGNMENT if self.colour else ARCFACE_ALIGNMENT
 
     @property
     def colour(self) -> bool:

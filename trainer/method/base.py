@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, check_X_y, validate_data
 
 from edge.errors import ParameterError, TrainingError
+from edge.kit.manifest import RELATIVE
 from edge.vision.preprocess import unit_rows
 from trainer.features.spec import Spec
 from trainer.method.classifier import one_hot, ridge
@@ -43,6 +44,11 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """Learn from samples X and their labels y."""
         self._learn(*self._begin(X, y))
         return self
+
+    @property
+    def confidence(self) -> str:
+        """The kind of confidence that the scores have (edge.vision.confidence)."""
+        return RELATIVE
 
     def decision_function(self, X: Array) -> Array:
         """Return scores (n, C). For two classes (n,): positive if the second class wins."""

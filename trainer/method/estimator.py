@@ -8,11 +8,13 @@ import numpy as np
 from sklearn.utils.validation import check_random_state
 
 from edge.errors import ParameterError, TrainingError
+from edge.kit.manifest import ABSOLUTE, RELATIVE
 from edge.vision.preprocess import LANDMARK_TEMPLATES
 from trainer.data import augment
-from trainer.method.base import COLLAPSED, CodeClassifier
+from trainer.method.base import COLLAPSED, CodeClassifier, check_codes, random_atoms
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
+from trainer.method.experts import OWN_ETA, expert_rows, person_means, scaled, unit_ridge
 from trainer.method.label_noise import apparent_classes
 from trainer.method.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.method.solver import SCHEDULES, Schedule, SolverResult, Step, locality_weights, solve
@@ -26,6 +28,8 @@ class LCLRRDL(CodeClassifier):
 
     Learned: classes_, D_ (d, m), W_ (C, m), atom_classes_ (m,), result_ (SolverResult), coder_, codes_ (m, n), part_rows_,
     part_coders_, W_parts_ (P, C, m), n_iter_, looks_like_ (n,): the class of each sample according to all other samples.
+    With experts, D_ has the dictionary of each expert in its rows, coder_ and W_ are those of the network, the only part is
+    that of our own features, and templates_ (C, d) is the cosine.
     """
 
     _: KW_ONLY
@@ -49,8 +53,12 @@ class LCLRRDL(CodeClassifier):
     """W is learned on codes of this coder ("coder") or on the Z of training ("training", as printed)."""
     parts: Grid | None = None
     """Grid (rows, columns) of the parts that are scored beside the whole face (trainer.method.parts)."""
+    experts: bool = False
+    """Add up the scores of a network, of our own features beside it and of the cosine (trainer.method.experts)."""
     copies: int = field(default=0, metadata={"least": 0})
     """Altered copies of each crop (trainer.data.augment) that W is learned on too."""
+    covered: bool = False
+    """Experts: learn W of the network also on copies with a painted mask, sunglasses and scarf (trainer.data.augment)."""
     doubt: bool = True
     """Leave samples out of W that look like another class to all other samples: wrong names (trainer.method.label_noise)."""
     callback: Callable[[Step], None] | None = None
@@ -59,8 +67,23 @@ class LCLRRDL(CodeClassifier):
     def fit(self, X: Array, y: Array) -> Self:
         """Learn D and W from samples X and their labels y."""
         samples, labels = self._begin(X, y)
-        D0 = self._choose_atoms(samples, labels)
-        self.result_ = solve(
+        atoms = random_atoms(labels, self.atoms_per_class, self.random_state)
+        self.atom_classes_ = labels[atoms]
+        of_experts = [unit_part(samples, rows) for rows in expert_rows(self.features)] if self.experts else [samples]
+        results = [self._solve(own, own[:, atoms]) for own in of_experts]
+        self.result_, self.D_ = results[0], np.vstack([result.D for result in results])
+        self.n_iter_ = self.result_.iterations
+        return self._learn_classifier(X, samples, labels)
+
+    def fit_classifier(self, X: Array, y: Array, D: Array, atom_labels: Array) -> Self:
+        """Learn only W, for a given dictionary D (d, m) and the classes of its atoms (m,)."""
+        samples, labels = self._begin(X, y)
+        self.D_, self.atom_classes_, self.n_iter_ = D, np.searchsorted(self.classes_, atom_labels), 0
+        return self._learn_classifier(X, samples, labels)
+
+    def _solve(self, samples: Array, D0: Array) -> SolverResult:
+        """Algorithm 1."""
+        result = solve(
             samples,
             D0,
             locality_weights(samples, D0, self.locality),
@@ -70,18 +93,12 @@ class LCLRRDL(CodeClassifier):
             schedule=self.schedule if isinstance(self.schedule, Schedule) else SCHEDULES[self.schedule],
             callback=self.callback,
         )
-        check_solution(self.result_)
-        self.n_iter_ = self.result_.iterations
-        self.D_ = self.result_.D
-        return self._learn_classifier(X, samples, labels)
-
-    def fit_classifier(self, X: Array, y: Array, D: Array, atom_labels: Array) -> Self:
-        """Learn only W, for a given dictionary D (d, m) and the classes of its atoms (m,)."""
-        samples, labels = self._begin(X, y)
-        self.D_, self.atom_classes_, self.n_iter_ = D, np.searchsorted(self.classes_, atom_labels), 0
-        return self._learn_classifier(X, samples, labels)
+        check_solution(result)
+        return result
 
     def _learn_classifier(self, X: Array, samples: Array, labels: Array) -> Self:
+        if self.experts:
+            return self._learn_experts(X, samples, labels)
         coding, given, classes = self._coding(len(samples)), labels, len(self.classes_)
         self.coder_ = Coder(self.D_.astype(np.float32), coding)
         weights = np.ones(len(given))
@@ -104,13 +121,50 @@ class LCLRRDL(CodeClassifier):
         self.W_parts_ = np.array(W_parts).reshape(-1, *self.W_.shape)
         return self
 
+    def _learn_experts(self, X: Array, samples: Array, labels: Array) -> Self:
+        rows = expert_rows(self.features)
+        vectors = [unit_part(samples, own) for own in rows]
+        self.network_rows_, *self.part_rows_ = rows
+        self.coder_, *self.part_coders_ = coders = part_coders(self.D_.astype(np.float32), rows, self._coding(len(samples)))
+        self.codes_, *part_codes = codes = [coder.code(own) for coder, own in zip(coders, vectors, strict=True)]
+        check_codes(self.codes_)
+        seen = apparent_classes(codes, labels, len(self.classes_), OWN_ETA) if self.doubt else labels
+        self.looks_like_ = self.classes_[seen]
+        H = one_hot(labels, len(self.classes_)) * (seen == labels)
+        Z, H_copies = self.codes_, H
+        if self.covered:
+            copies = self._covered(X)
+            repeats = copies.shape[1] // len(labels)
+            # All covered copies of a crop together weigh as much as the crop.
+            Z, H_copies = np.hstack([Z, self.coder_.code(copies)]), np.hstack([H, *repeats * [H / repeats]])
+        W = [unit_ridge(Z, H_copies, self.eta), *(unit_ridge(own, H, OWN_ETA) for own in part_codes)]
+        experts = scaled([person_means(vectors[0], H), *W], [vectors[0], *codes], H)
+        self.templates_, self.W_, *W_parts = experts
+        self.W_parts_ = np.array(W_parts).reshape(-1, *self.W_.shape)
+        return self
+
+    @property
+    def confidence(self) -> str:
+        """The kind of confidence that its scores have (edge.vision.confidence)."""
+        return ABSOLUTE if self.experts else RELATIVE
+
     def code(self, samples: Array) -> Array:
-        return self.coder_.code(samples)
+        return self.coder_.code(unit_part(samples, self.network_rows_) if self.experts else samples)
 
     def _scores(self, samples: Array) -> Array:
         parts = zip(self.W_parts_, self.part_coders_, self.part_rows_, strict=True)
-        of_parts = [W @ coder.code(unit_part(samples, own)) for W, coder, own in parts]
-        return fuse([super()._scores(samples), *of_parts])
+        scores = [super()._scores(samples), *(W @ coder.code(unit_part(samples, own)) for W, coder, own in parts)]
+        if not self.experts:
+            return fuse(scores)
+        total: Array = self.templates_ @ unit_part(samples, self.network_rows_) + sum(scores)
+        return total
+
+    def _covered(self, X: Array) -> Array:
+        """Return the network's unit vectors (d, k n) of the crops with painted covers: k copies of all crops, in turn."""
+        spec = self.features
+        assert spec is not None
+        crops = np.reshape(X, (-1, *spec.crop_shape)).astype(np.uint8)
+        return unit_part(spec.vectors(augment.covered(crops, LANDMARK_TEMPLATES[spec.alignment])).T, self.network_rows_)
 
     def _copies(self, X: Array) -> Array:
         """Return feature rows of altered copies of the crops. D is learned without them: with them the accuracy was lower."""
@@ -133,6 +187,12 @@ class LCLRRDL(CodeClassifier):
         if self.copies and (self.features is None or self.classifier_codes != "coder"):
             raise ParameterError("copies need crops and the coder: set features, and classifier_codes=coder")
         self._coding(1)
+        if self.experts:
+            expert_rows(self.features)
+            if self.parts is not None or self.copies or self.classifier_codes != "coder" or self._coding(1).kind == "batch":
+                raise ParameterError("experts need parts=None, copies=0, classifier_codes=coder and the coding l1 or l21")
+        elif self.covered:
+            raise ParameterError("covered needs experts")
 
 
 def check_solution(result: SolverResult) -> None:

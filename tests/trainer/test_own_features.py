@@ -11,10 +11,10 @@ import pytest
 from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces, write_photos
 from tests.fixtures.trainer_command import TrainerCommand
-from trainer import illumination as light
-from trainer.illumination import without_misleading_pixels
+from trainer import own_features as light
 from trainer.method.classifier import one_hot, ridge
 from trainer.model import Model
+from trainer.own_features import without_misleading_pixels
 from trainer.types import Array
 
 PEOPLE, PHOTOS = 12, 4
