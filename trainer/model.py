@@ -209,7 +209,7 @@ class Model:
             and self.crops.dtype == np.uint8
             and self.W.shape == (people, m)
             and self.W_parts.shape == (len(self.part_rows), people, m)
-            and (self.templates is None or self.templates.shape == (people, len(self.network_rows or ())))
+            and (self.templates is None or self.templates.shape == (people, len(expert_rows(self.spec)[0])))
             and self.atom_people.shape == (m,)
             and self.crops.shape == (n, *self.spec.crop_shape)
             and self.crop_people.shape == (n,)
