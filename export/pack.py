@@ -81,7 +81,7 @@ def fingerprint(model: Model) -> str:
     """Return the SHA-256 of all data and settings that the model computes with."""
     header = {"spec": model.spec.settings(), "alignment": model.alignment, "labels": model.labels}
     digest = hashlib.sha256(json.dumps(header | {"coding": asdict(model.coding)}, sort_keys=True).encode())
-    for array in (model.D, model.W, model.W_parts):
+    for array in (model.D, model.W, model.W_parts, *([] if model.templates is None else [model.templates])):
         digest.update(str((array.dtype.str, array.shape)).encode() + array.tobytes())
     return digest.hexdigest()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edge.errors import TrainingError
+from edge.errors import TrainingError, UsageError
 from edge.kit.manifest import NO_ALIGNMENT
 from edge.text import plural, some
 from edge.vision.confidence import score_confidence
@@ -140,6 +140,9 @@ def prepare(
     network = parse_network(features, say)
     if is_lclrrdl and network is not None and "parts" not in options:
         parameters["parts"] = None
+    if parameters.get("experts") and (parameters.get("copies") or parameters.get("parts")):
+        hint = "Leave --augment and --parts out, or use --preset tiny."
+        raise UsageError("The preset network paints its own copies and has no parts.", hint)
     gallery, others = load(network), None
     notes = gallery.notes
     if strangers is not None:
@@ -167,6 +170,7 @@ def result_notes(plan: TrainingPlan, model: Model, *, calibrated: bool) -> list[
     atoms = model.parameters["atoms_per_class"] or 0
     few = sum(photos < atoms for photos in Counter(plan.gallery.labels.tolist()).values())
     if few:
-        hint = " --augment improves their recognition." if model.parameters.get("copies") == 0 else ""
+        can_augment = model.parameters.get("copies") == 0 and model.templates is None
+        hint = " --augment improves their recognition." if can_augment else ""
         notes.append(f"{plural(few, 'person has', 'people have')} fewer photos than {atoms} atoms.{hint}")
     return notes

@@ -36,7 +36,7 @@ from trainer.data.gallery import Gallery
 from trainer.method.estimator import LCLRRDL
 from trainer.own_features import without_misleading_pixels
 from trainer.paper.experiments import Cell, load_arrays
-from trainer.presets import DEFAULT, PRESETS
+from trainer.presets import PRESETS
 from trainer.thresholds import FPIR
 from trainer.types import Array
 
@@ -162,7 +162,7 @@ def fitted(found: Faces, row: Row, train: Array, seed: int) -> LCLRRDL:
     spec = (
         without_misleading_pixels(images, labels, found.spec("both")) if row.features == SUITED else found.spec(row.features)
     )
-    parameters = PRESETS[DEFAULT] | {"features": spec, "copies": row.copies, "random_state": seed}
+    parameters = PRESETS["tiny"] | {"features": spec, "copies": row.copies, "random_state": seed}
     return LCLRRDL(**parameters).fit(images, labels)
 
 
@@ -176,7 +176,7 @@ def come_and_go(data: Path, k: int) -> dict[str, float]:
     names = np.array([f"person {label}" for label in labels])
     people = np.random.default_rng([1, k]).permutation(np.unique(names))
     comers, strange = people[:10], np.isin(names, people[-round(STRANGERS * len(people)) :])
-    parameters = {name: value for name, value in PRESETS[DEFAULT].items() if name != "features"} | {"random_state": k}
+    parameters = {name: value for name, value in PRESETS["tiny"].items() if name != "features"} | {"random_state": k}
 
     def of(chosen: Array) -> Gallery:
         return Gallery(images=images[chosen], labels=names[chosen], sources=tuple(map(str, chosen)))

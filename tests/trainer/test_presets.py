@@ -13,15 +13,12 @@ from trainer.presets import DEFAULT, PRESETS, default_preset, from_toml, to_toml
 
 
 def test_presets_set_parameters_of_the_method() -> None:
-    assert set(PRESETS) == {"tiny", "minimal", "sface", "paper"}
+    assert set(PRESETS) == {"network", "tiny", "minimal", "paper"}
     for preset in PRESETS.values():
         assert set(preset) <= set(signature(LCLRRDL).parameters)
-    assert [default_preset(features) for features in (None, "pixels", "sface", "onnx:x")] == [
-        DEFAULT,
-        DEFAULT,
-        "sface",
-        "sface",
-    ]
+    assert DEFAULT == "network"
+    for features, name in ((None, DEFAULT), ("pixels", "tiny"), ("both", "tiny"), ("sface", DEFAULT), ("onnx:x", DEFAULT)):
+        assert default_preset(features) == name
 
 
 def test_toml_file_returns_the_same_parameters(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from edge.vision.preprocess import DIRECTIONS
 from trainer.evaluation.measures import Share
 from trainer.evaluation.trials import Trial, Trials
 from trainer.features.spec import Spec
-from trainer.method.parts import unit_scores
+from trainer.method.parts import unit_part, unit_scores
 from trainer.model import Model
 from trainer.types import Array
 
@@ -58,16 +58,16 @@ class Inside:
 
 def look_inside(model: Model, trials: Trials) -> Inside:
     enrolled, truth = np.flatnonzero(trials.enrolled), trials.truth[trials.enrolled]
-    X = model.spec.vectors(trials.crops[enrolled]).T
-    codes = model.coder.code(X)
+    crops = trials.crops[enrolled]
+    X, DZ, codes = _coded(model, crops)
     size = np.abs(codes)
     share = np.where(model.atom_people[:, None] == truth, size, 0).sum(axis=0) / np.maximum(size.sum(axis=0), TINY)
     cosines = code_similarity(codes, truth)
     same, other = np.diag(cosines)[~np.isnan(np.diag(cosines))], cosines[~np.eye(len(cosines), dtype=bool)]
-    votes = [unit_scores(scores) for scores in model.part_scores(trials.crops[enrolled])]
+    votes = list(map(unit_scores, model.part_scores(crops) if model.parts else [model.scores(crops).T]))
     right = np.stack([vote.argmax(axis=0) == truth for vote in votes])  # (1 + P, n): the whole face and each part
     confidence = np.stack([vote.max(axis=0) for vote in votes])
-    x, recovered = as_images(X, model.spec), as_images(model.D @ codes, model.spec)
+    x, recovered = as_images(X, model.spec), as_images(DZ, model.spec)
     examples = []
     if x is not None and recovered is not None:
         taken_off = np.abs(x - recovered).sum(axis=(1, 2)) / np.maximum(np.abs(x).sum(axis=(1, 2)), TINY)
@@ -89,6 +89,19 @@ def look_inside(model: Model, trials: Trials) -> Inside:
         examples=tuple(examples),
         part_splits=_part_splits(trials, enrolled, right),
     )
+
+
+def _coded(model: Model, crops: Array) -> tuple[Array, Array, Array]:
+    """Return X, DZ (d, n) and Z (m, n) of crops. With experts, X and DZ are those of each expert, and Z is the network's."""
+    X = model.spec.vectors(crops).T
+    if model.network_rows is None:
+        Z = model.coder.code(X)
+        return X, model.D @ Z, Z
+    experts = [(model.network_rows, model.coder), *model.part_coders]
+    own = [unit_part(X, rows) for rows, _ in experts]
+    codes = [coder.code(x) for x, (_, coder) in zip(own, experts, strict=True)]
+    recovered = [model.D[rows] @ Z for Z, (rows, _) in zip(codes, experts, strict=True)]
+    return np.vstack(own), np.vstack(recovered), codes[0]
 
 
 def code_similarity(codes: Array, truth: Array) -> Array:

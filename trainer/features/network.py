@@ -112,6 +112,8 @@ class Network:
     def vectors(self, crops: Array) -> Array:
         """Return (N, length) unit rows of crops (N, *crop_shape). With own features, the row of a blank crop is shorter."""
         check_crops(crops, self.crop_shape)
+        if len(crops) == 0:
+            return np.zeros((0, self.length), np.float32)
         cache, run = _cache(self.sha256, self.mean, self.scale, self.channels), _runner(self.model)
         rows = []
         for crop in crops:

@@ -17,7 +17,7 @@ import numpy as np
 from edge.errors import GalleryError, UsageError
 from edge.vision.preprocess import FeatureSpec
 from trainer.baselines.registry import Parameters, method_of
-from trainer.presets import DEFAULT, PRESETS, read_toml
+from trainer.presets import PRESETS, read_toml
 from trainer.types import Array, Progress, silent
 
 SCENARIOS = {"sunglasses": (7,), "scarf": (10,), "mixed": (7, 10)}
@@ -146,7 +146,7 @@ def tuned_parameters(
     if method == "lclrrdl" and features != "pixels":
         usual |= {"code_lam": None, "eta": PRESETS["minimal"]["eta"]}
     found = usual | tuned_entry(read_tuned(file), cell, features, method)
-    return found | {"eta": PRESETS[DEFAULT]["eta"]} if parts else found
+    return found | {"eta": PRESETS["tiny"]["eta"]} if parts else found
 
 
 def read_tuned(file: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from edge.cli.main import app as edge_app
 from edge.errors import KitDamagedError, KitUnsafeError, ModelError, TrainingError, UsageError
 from edge.kit import format as kits
 from edge.kit import guard as onnx_guard
-from edge.kit.manifest import Manifest, Thresholds
+from edge.kit.manifest import ABSOLUTE, Manifest, Thresholds
 from edge.vision.preprocess import FeatureSpec, to_grey, unit_rows
 from edge.vision.recognize import Recognizer
 from export import graph
@@ -40,7 +40,6 @@ from trainer.features.network import Channels, Network, checked, prepared
 from trainer.features.spec import from_settings, parse_network
 from trainer.method.estimator import LCLRRDL
 from trainer.model import Model
-from trainer.presets import PRESETS
 from trainer.training import fit
 from trainer.tuning import tune
 
@@ -288,7 +287,7 @@ def test_commands_accept_a_network(tmp_path: Path) -> None:
     rejected = CliRunner().invoke(app, [*arguments, "--size", "80x64"])
     assert isinstance(rejected.exception, UsageError)
     assert "112x112" in str(rejected.exception)
-    grid = ["--lam", "25", "--alpha", "0.5", "--gamma", "0.05", "--eta", "0.03", "--folds", "2", "--jobs", "1"]
+    grid = ["--lam", "25", "--alpha", "0.5", "--gamma", "0.05", "--eta", "1", "--folds", "2", "--jobs", "1"]
     tuned = ["tune", str(tmp_path / "faces.npz"), *features, *grid, "-o", str(tmp_path / "tuned.toml")]
     assert CliRunner().invoke(app, tuned, catch_exceptions=False).exit_code == 0
     config = ["--config", str(tmp_path / "tuned.toml"), "--no-calibrate"]
@@ -297,7 +296,10 @@ def test_commands_accept_a_network(tmp_path: Path) -> None:
     loaded = Model.load(tmp_path / "door.npz")
     assert loaded.crops.shape[1:] == (SIDE, SIDE, 3)
     assert (loaded.crops == loaded.crops[..., :1]).all(), "grey arrays have three equal channels"
-    assert loaded.parameters["eta"] == PRESETS["sface"]["eta"] != PRESETS["tiny"]["eta"]
+    assert (loaded.parameters["eta"], loaded.parameters["lam"]) == (1, 25)
+    assert loaded.parameters["experts"]
+    assert loaded.parameters["covered"]
+    assert loaded.confidence == ABSOLUTE
 
 
 def test_commands_keep_the_colour_of_photos(tmp_path: Path) -> None:

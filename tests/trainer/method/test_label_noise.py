@@ -104,7 +104,7 @@ def test_fit_lists_suspected_photos(trainer: TrainerCommand, tmp_path: Path) -> 
     images, labels = faces(PEOPLE, PHOTOS)
     labels[2] = 7
     write_photos(tmp_path / "photos", images, np.array([f"p{label}" for label in labels]))
-    options = "fit", tmp_path / "photos", "--cropped", "--no-calibrate", "-o", tmp_path / "door.npz"
+    options = "fit", tmp_path / "photos", "--cropped", "--preset", "tiny", "--no-calibrate", "-o", tmp_path / "door.npz"
     code, _, err = trainer(*options)
     assert code == 0
     assert "p7/2.png (looks like p0)" in err

@@ -25,7 +25,7 @@ from trainer.paper.experiments import (
 )
 from trainer.paper.tuned import tune_cell
 from trainer.paper.typeset import METHODS_OF_THE_PAPER, PUBLISHED
-from trainer.presets import DEFAULT, PRESETS
+from trainer.presets import PRESETS
 
 AR_LABELS = np.repeat(np.arange(3), 26)
 
@@ -93,7 +93,7 @@ def test_every_cell_has_tuned_parameters_and_published_results() -> None:
     for name in METHODS:
         assert tuned_parameters(cell, "pixels", name) == tuned[cell.name][name]["pixels"]
     assert tuned_parameters(cell, "both")["gamma"] == LCLRRDL().gamma
-    assert tuned_parameters(cell, "both", parts=True)["eta"] == PRESETS[DEFAULT]["eta"]
+    assert tuned_parameters(cell, "both", parts=True)["eta"] == PRESETS["tiny"]["eta"]
     assert set(PUBLISHED) == {*(cell.name for cell in CELLS), "seconds"}
     for column in (cell.name for cell in CELLS):
         assert set(METHODS_OF_THE_PAPER) <= set(PUBLISHED[column]) <= set(METHODS)
