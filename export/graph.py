@@ -155,6 +155,10 @@ class Factors:
 AnyFactors = Factors | BaselineFactors
 
 
+def has_network(graph: bytes) -> bool:
+    return any(EMBEDDING in node.output for node in onnx.load_model_from_string(graph).graph.node)
+
+
 def front(graph: bytes) -> bytes:
     """Return the part of a graph that turns crops into vectors of a network."""
     model = onnx.load_model_from_string(graph)
@@ -162,6 +166,21 @@ def front(graph: bytes) -> bytes:
     del model.graph.node[last + 1 :]
     del model.graph.output[:]
     model.graph.output.append(helper.make_tensor_value_info(EMBEDDING, TensorProto.FLOAT, None))
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def head(graph: bytes) -> bytes:
+    """Return the rest of a graph with a network: crops and the network's vectors (N,d) in, outputs as before."""
+    model = onnx.load_model_from_string(graph)
+    needed, nodes = {output.name for output in model.graph.output}, []
+    for node in reversed(model.graph.node):
+        if EMBEDDING not in node.output and needed.intersection(node.output):
+            nodes.append(node)
+            needed.update(node.input)
+    inputs = [*model.graph.input, helper.make_tensor_value_info(EMBEDDING, TensorProto.FLOAT, ["N", "d"])]
+    constants = [tensor for tensor in model.graph.initializer if tensor.name in needed]
+    rest = helper.make_graph(nodes[::-1], model.graph.name, inputs, model.graph.output, constants)
+    model.graph.CopyFrom(rest)
     return bytes(model.SerializeToString(deterministic=True))
 
 

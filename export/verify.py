@@ -57,20 +57,26 @@ class Parity:
 def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = None) -> list[Parity]:
     """Compare on random crops, on `faces` and on the training crops of its `model`. Raise ParityError or SelfTestError."""
     recognizer, reference = Recognizer(kit), Reference(kit)
-    found = [_compare(recognizer, reference.outputs, non_faces(kit.manifest.crop_shape, number=8, seed=1), "random")]
+
+    def compare(crops: Array, name: str, people: Array | None = None) -> Parity:
+        return _compare(kit, in_chunks(recognizer.outputs, crops), in_chunks(reference.outputs, crops), name, people)
+
+    found = [compare(non_faces(kit.manifest.crop_shape, number=8, seed=1), "random")]
     if faces is not None:
         if faces.crop_shape != kit.manifest.crop_shape:
             size = "x".join(map(str, kit.manifest.crop_shape))
             raise GalleryError(f"The faces of --data must have {size} pixels.", "Crop them like the training photos.")
-        found.append(_compare(recognizer, reference.outputs, faces.images, "given", faces.labels))
+        found.append(compare(faces.images, "given", faces.labels))
     if model is not None:
         if kit.manifest.model["sha256"] != fingerprint(model):
             raise ParityError("The kit was not built from this model.", "Pass the model from which it was built.")
         names = np.array(model.labels)[model.crop_people]
-        found.append(_compare(recognizer, reference.outputs, model.crops, "training", names))
+        outputs = in_chunks(recognizer.outputs, model.crops)
+        found.append(_compare(kit, outputs, in_chunks(reference.outputs, model.crops), "training", names))
         if kit.manifest.precision == "fp32":
             unfolded = replace(model, coding=reference.coding)
-            found.append(_compare(recognizer, lambda X: {"scores": unfolded.scores(X)}, model.crops, UNFOLDED, names))
+            expected = in_chunks(lambda crops: {"scores": unfolded.scores(crops)}, model.crops)
+            found.append(_compare(kit, outputs, expected, UNFOLDED, names))
     for parity in found:
         if not parity.holds:
             raise ParityError(
@@ -120,20 +126,18 @@ def _features(kit: Kit) -> Callable[[Array], Array]:
     return lambda crops: features(crops, spec)
 
 
-def _compare(
-    recognizer: Recognizer, reference: Callable[[Array], Outputs], crops: Array, name: str, people: Array | None = None
-) -> Parity:
-    graph, expected = in_chunks(recognizer.outputs, crops), in_chunks(reference, crops)
+def _compare(kit: Kit, graph: Outputs, expected: Outputs, name: str, people: Array | None = None) -> Parity:
     # If the best two scores are equal, as on a blank crop, either label is right.
-    best, found = expected["scores"].max(axis=1), expected["scores"][np.arange(len(crops)), graph["label"]]
+    number = len(graph["label"])
+    best, found = expected["scores"].max(axis=1), expected["scores"][np.arange(number), graph["label"]]
     # NaN counts as an infinite difference.
     differences = {
         output: float(np.nan_to_num(np.abs(graph[output] - values), nan=np.inf).max()) for output, values in expected.items()
     }
-    names = np.array(recognizer.kit.manifest.labels)
+    names = np.array(kit.manifest.labels)
     return Parity(
         crops=name,
-        number=len(crops),
+        number=number,
         score_difference=differences.pop("scores"),
         output_difference=max(differences.values(), default=0.0),
         other_labels=int(np.sum(best - found > ROUNDING)),

@@ -3,17 +3,18 @@
 Dask is called directly: the Dask backend of joblib waits forever for a call whose workers die.
 """
 
+import os
 import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed, parallel_config
+from joblib import Parallel, cpu_count, delayed, parallel_config
 from threadpoolctl import threadpool_limits
 
 from edge.errors import ClusterError, UsageError
@@ -22,6 +23,17 @@ SCHEDULER_SECONDS, WORKER_SECONDS = 10.0, 10.0  # timeouts: for the answer of th
 SHARED_BYTES = 4096  # larger arrays are sent to a cluster once, not with every call
 
 Calls = Iterable[tuple[Any, ...]]
+One = TypeVar("One")
+Result = TypeVar("Result")
+
+
+def in_threads(function: Callable[[One], Result], inputs: Iterable[One]) -> list[Result]:
+    """Return function(one) for every input, in their order. The function must release the interpreter, as onnxruntime does.
+
+    There is a thread for each core, or as many as OMP_NUM_THREADS says: one inside the processes of `each`.
+    """
+    with ThreadPoolExecutor(int(os.environ.get("OMP_NUM_THREADS") or cpu_count())) as threads:
+        return list(threads.map(function, inputs))
 
 
 def each(

@@ -9,11 +9,14 @@ import pytest
 
 from edge.errors import GalleryError, PrecisionLossError, UsageError
 from edge.kit.format import parse
+from edge.vision.onnx_session import load_session
+from edge.vision.recognize import OUTPUTS
 from export import graph, measure, nodes
 from export.build import build_kit
 from export.graph import Factors
 from export.measure import ACCURACY_SHIFT, AGREEMENT, SURE, Faces
 from tests.fixtures import kits as doors
+from tests.fixtures.embedding import network_crops, network_model
 from trainer.data.gallery import Gallery
 from trainer.thresholds import StrangerCalibration
 
@@ -156,3 +159,14 @@ def test_batch_coding_has_no_device_form() -> None:
     model = doors.model("both", "l1")
     with pytest.raises(UsageError, match="one face at a time"):
         build_kit(replace(model, coding=replace(model.coding, kind="batch")))
+
+
+@pytest.mark.parametrize("precision", nodes.PRECISIONS)
+def test_a_network_that_runs_apart_gives_the_outputs_of_the_whole_graph(precision: nodes.Precision) -> None:
+    model, crops = network_model(), network_crops()[0][:6]
+    built = graph.build(Factors.of(model), model.spec, precision)
+    whole = load_session(built, "the graph").run(OUTPUTS, {"crops": crops})
+    for order in (slice(None), slice(None, None, -1)):  # the second time from memory
+        for name, values in measure.run_graph(built, crops[order]).items():
+            np.testing.assert_allclose(values, whole[OUTPUTS.index(name)][order], atol=1e-5)
+    assert len(graph.head(built)) + len(graph.front(built)) < 1.5 * len(built)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +18,7 @@ from threadpoolctl import threadpool_info
 
 from edge.errors import ClusterError
 from trainer import parallel
-from trainer.parallel import each
+from trainer.parallel import each, in_threads
 
 pytestmark = pytest.mark.slow
 
@@ -41,6 +42,20 @@ def test_two_calls_run_at_the_same_time_in_other_processes(cluster: str, tmp_pat
     calls = [(tmp_path / "a", tmp_path / "b"), (tmp_path / "b", tmp_path / "a")]
     pids = list(each(meet, calls, jobs=2, scheduler=cluster if on_a_cluster else None, ordered=False))
     assert len({*pids, os.getpid()}) == 3
+
+
+@pytest.mark.parametrize(("limit", "threads"), [("1", 1), ("3", 3)])
+def test_threads_keep_the_order_and_obey_the_limit(limit: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    barrier = threading.Barrier(threads, timeout=300)
+
+    def number_of_thread(number: int) -> tuple[int, int]:
+        barrier.wait()  # passes only if all threads work at once
+        return number, threading.get_ident()
+
+    found = in_threads(number_of_thread, range(2 * threads))
+    assert [number for number, _ in found] == list(range(2 * threads))
+    assert len({thread for _, thread in found}) == threads
 
 
 def blas_threads(_: int) -> list[int]:

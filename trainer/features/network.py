@@ -24,6 +24,7 @@ from edge.kit import guard as onnx_guard
 from edge.kit.manifest import ARCFACE_ALIGNMENT, EYES_ALIGNMENT
 from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import CHUNK, FeatureSpec, check_crops, to_grey, unit_rows
+from trainer.parallel import in_threads
 from trainer.types import Array
 
 SIDE = 112
@@ -114,21 +115,28 @@ class Network:
         check_crops(crops, self.crop_shape)
         if len(crops) == 0:
             return np.zeros((0, self.length), np.float32)
-        cache, run = _cache(self.sha256, self.mean, self.scale, self.channels), _runner(self.model)
-        rows = []
-        for crop in crops:
-            key = hashlib.sha256(crop.tobytes()).digest()
-            if key not in cache:
-                if len(cache) >= MAX_CACHED:
-                    cache.clear()
-                channels = (np.float32(self._ordered(crop)) - np.float32(self.mean)) * np.float32(self.scale)
-                cache[key] = run(np.broadcast_to(channels, (1, 3, SIDE, SIDE)))[0]
-            rows.append(cache[key])
-        return stacked(np.stack(rows), crops, self.own, self.share)
+        run = _runner(self.model)
+
+        def embedding(crop: Array) -> Array:
+            channels = (np.float32(self._ordered(crop)) - np.float32(self.mean)) * np.float32(self.scale)
+            return run(np.broadcast_to(channels, (1, 3, SIDE, SIDE)))[0]
+
+        known = _cache(self.sha256, self.mean, self.scale, self.channels)
+        return stacked(embeddings(crops, embedding, known), crops, self.own, self.share)
 
     def _ordered(self, crop: Array) -> Array:
         """Return the channels (3, H, W) of a crop in the network's order, or the only one (H, W)."""
         return np.moveaxis(crop[..., ::-1] if self.channels == "rgb" else crop, -1, 0) if self.colour else crop
+
+
+def embeddings(crops: Array, embedding: Callable[[Array], Array], known: dict[bytes, Array]) -> Array:
+    """Return embedding(crop) of each crop (N, d). What is in `known`, by the digest of the crop, is not computed again."""
+    keys = [hashlib.sha256(crop.tobytes()).digest() for crop in crops]
+    if len(known) + len(keys) > MAX_CACHED:
+        known.clear()
+    new = {key: crop for key, crop in zip(keys, crops, strict=True) if key not in known}
+    known.update(zip(new, in_threads(embedding, new.values()), strict=True))
+    return np.stack([known[key] for key in keys])
 
 
 def stacked(embedding: Array, crops: Array, own: FeatureSpec | None, share: float) -> Array:
