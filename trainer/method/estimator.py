@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_random_state
 
 from edge.errors import ParameterError, TrainingError
 from edge.kit.manifest import ABSOLUTE, RELATIVE
-from edge.vision.preprocess import LANDMARK_TEMPLATES
+from edge.vision.preprocess import CHUNK, LANDMARK_TEMPLATES
 from trainer.data import augment
 from trainer.method.base import COLLAPSED, CodeClassifier, check_codes, random_atoms
 from trainer.method.classifier import one_hot, ridge
@@ -163,8 +163,10 @@ class LCLRRDL(CodeClassifier):
         """Return the network's unit vectors (d, k n) of the crops with painted covers: k copies of all crops, in turn."""
         spec = self.features
         assert spec is not None
-        crops = np.reshape(X, (-1, *spec.crop_shape)).astype(np.uint8)
-        return unit_part(spec.vectors(augment.covered(crops, LANDMARK_TEMPLATES[spec.alignment])).T, self.network_rows_)
+        crops, landmarks = np.reshape(X, (-1, *spec.crop_shape)).astype(np.uint8), LANDMARK_TEMPLATES[spec.alignment]
+        chunks = (crops[i : i + CHUNK] for i in range(0, len(crops), CHUNK))
+        vectors = [spec.vectors(augment.covered(some, landmarks)).reshape(-1, len(some), spec.length) for some in chunks]
+        return unit_part(np.concatenate(vectors, axis=1).reshape(-1, spec.length).T, self.network_rows_)
 
     def _copies(self, X: Array) -> Array:
         """Return feature rows of altered copies of the crops. D is learned without them: with them the accuracy was lower."""
