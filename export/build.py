@@ -76,7 +76,7 @@ def build_kit(
         )
 
     report("thresholds")
-    thresholds, passed = measure.thresholds(graphs[precision], faces, model.calibration)
+    thresholds, passed = measure.thresholds(graphs[precision], faces, model.calibration, model.confidence)
     judged_on = "hardened training faces" if unseen is None else "held-out faces"
     measured = {"faces": len(faces.crops), "converged_accuracy": choice.converged_accuracy, "chosen": asdict(choice.row)}
     measured |= {"judged_on": judged_on, "accuracy": accuracies, **passed}

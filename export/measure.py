@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from edge.errors import GalleryError
-from edge.kit.manifest import Thresholds
+from edge.kit.manifest import ABSOLUTE, RELATIVE, Thresholds
 from edge.vision.onnx_session import ITERATIVE_CODINGS, load_session
 from edge.vision.recognize import OUTPUTS
 from export.graph import AnyFactors, front, has_network, head
@@ -37,6 +37,9 @@ LOSS = 0.002  # of accuracy, that a precision may cost
 EXPLAINED = (0.995, 0.98, 0.95, 0.9, 0.8, 0.7)  # shares of the calibration faces whose residuals may set the limit
 NEAR = 1.1  # distance factor between a narrower limit and the noise that it must reject
 TIMING_SECONDS = 0.2  # for each time of the tables
+# With two to 100 people of LFW or COMASK20 and one to three photos of each, 1 % of strangers' photos reach an absolute
+# confidence of 0.30 to 0.48, and 99 % of the photos of enrolled people 0.38 to 0.78.
+PROVISIONAL_ABSOLUTE = 0.5
 CEILING = 0.98  # of the threshold: with few people even noise has a clear winner, and the residual must reject it
 
 
@@ -164,14 +167,14 @@ def accuracy(graph: bytes, faces: Faces) -> float:
 
 
 def thresholds(
-    graph: bytes, faces: Faces, calibration: StrangerCalibration | None = None
+    graph: bytes, faces: Faces, calibration: StrangerCalibration | None = None, confidence_kind: str = RELATIVE
 ) -> tuple[Thresholds, dict[str, float]]:
     """Return the thresholds and the shares that pass them. None of `non_faces` passes. Provisional without `calibration`.
 
     residual: slightly above that of nearly all calibration faces. A measured confidence may allow a lower limit for fewer of
     them: among few people noise has a clear winner, and a wide limit would let noise raise the confidence too far.
     confidence: above that of every noise image that the residual lets through; if provisional, by one standard deviation, and
-    above nearly all other noise images.
+    above nearly all other noise images; if provisional and absolute, also at least PROVISIONAL_ABSOLUTE.
     """
     found, of_noise = run_graph(graph, faces.crops), run_graph(graph, non_faces(faces.crops.shape[1:]))
     confidence, residual = found["confidence"], found["residual"]
@@ -183,6 +186,8 @@ def thresholds(
         loudest = float(noise_confidence[through].max(initial=0))
         if calibration is None:
             least = _rounded(min(max(loudest + noise_confidence.std(), np.quantile(noise_confidence, 0.99)), CEILING))
+            if confidence_kind == ABSOLUTE:
+                least = max(least, PROVISIONAL_ABSOLUTE)
         else:
             least = max(calibration.confidence, _rounded(loudest) + 1e-4)
         if np.any((noise_confidence >= least) & through):
