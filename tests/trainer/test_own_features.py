@@ -1,4 +1,4 @@
-"""The choice of features: pixels are dropped if the light misleads."""
+"""The choice of features: pixels are dropped if the light misleads; beside a network, all that do not help."""
 
 from __future__ import annotations
 
@@ -8,25 +8,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge.errors import UsageError
+from edge.kit.manifest import ABSOLUTE
 from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces, write_photos
+from tests.fixtures.embedding import SIDE, embedding_model
 from tests.fixtures.trainer_command import TrainerCommand
 from trainer import own_features as light
+from trainer.downloads import SFACE
+from trainer.features.network import Channels, Network
 from trainer.method.classifier import one_hot, ridge
 from trainer.model import Model
-from trainer.own_features import PIXELS_MISLEAD, without_misleading_pixels
+from trainer.own_features import NOT_USEFUL, PIXELS_MISLEAD, chosen_features, recognised_share, without_misleading_pixels
+from trainer.presets import PRESETS
+from trainer.training import NOT_ALIGNED
 from trainer.types import Array
 
 PEOPLE, PHOTOS = 12, 4
 SPEC = FeatureSpec(height=24, width=20, gradient_cell=2)
 
 
-def lit(images: Array) -> Array:
+def lit(images: Array, strength: float = 2.0) -> Array:
     """Return the photos with light from another side in each."""
     rng = np.random.default_rng(0)
     y, x = np.mgrid[-1 : 1 : images.shape[1] * 1j, -1 : 1 : images.shape[2] * 1j]
     angle = rng.uniform(0, 2 * np.pi, (len(images), 1, 1))
-    shown = images * np.exp(2 * (np.cos(angle) * x + np.sin(angle) * y))
+    shown = images * np.exp(strength * (np.cos(angle) * x + np.sin(angle) * y))
     return (255 * shown / shown.max(axis=(1, 2), keepdims=True)).astype(np.uint8)
 
 
@@ -64,3 +71,75 @@ def test_fit_chooses_features_unless_they_are_given(trainer: TrainerCommand, tmp
     for words, kind in (((), "gradient"), (("--features", "both"), "both")):
         code, _, err = trainer(*options, *words)
         assert (code, Model.load(output).spec.kind, PIXELS_MISLEAD in err) == (0, kind, kind == "gradient")
+
+
+# --- Beside a network ---
+
+
+def hopeless(images: Array) -> Array:
+    """Return the photos with so much noise that our own features cannot tell people apart."""
+    return np.random.default_rng(0).integers(0, 256, images.shape, np.uint8)
+
+
+@pytest.mark.parametrize("channels", ["rgb", "grey"])
+def test_own_features_beside_a_network_are_chosen_by_the_photos(channels: Channels) -> None:
+    own = FeatureSpec.for_crop(SIDE, SIDE)
+    network = Network(model=embedding_model(), channels=channels, own=own)
+    images, labels = faces(PEOPLE, PHOTOS, size=(SIDE, SIDE))
+    for photos, chosen, notes in (
+        (images, own, ()),
+        (lit(images, 1.0), replace(own, kind="gradient"), (PIXELS_MISLEAD,)),
+        (hopeless(images), None, (NOT_USEFUL,)),
+    ):
+        crops = photos if channels == "grey" else photos[..., None].repeat(3, axis=3)
+        assert chosen_features(crops, labels, network) == (replace(network, own=chosen), notes)
+
+
+def test_without_a_second_photo_of_a_person_the_network_is_used_alone() -> None:
+    network = Network(model=embedding_model(), channels="grey", own=FeatureSpec.for_crop(SIDE, SIDE))
+    images, labels = faces(PEOPLE, PHOTOS, size=(SIDE, SIDE))
+    single = np.arange(len(labels)) % PHOTOS == 0
+    assert chosen_features(images[single], labels[single], network) == (replace(network, own=None), (NOT_USEFUL,))
+    assert recognised_share(network.vectors(images[single]), labels[single]) == 0
+
+
+def test_features_without_choice_are_kept() -> None:
+    images, labels = faces(PEOPLE, PHOTOS)
+    for own in (SPEC, replace(SPEC, kind="pixels")):
+        assert chosen_features(hopeless(images), labels, own) == (own, ())
+    network = Network(model=embedding_model(), channels="grey")
+    assert chosen_features(hopeless(faces(3, 2, size=(SIDE, SIDE))[0]), np.arange(6) // 2, network) == (network, ())
+
+
+def test_share_counts_photos_that_the_others_recognise() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 4)
+    X = np.eye(6)[labels] + 0.1 * rng.standard_normal((24, 6))
+    assert recognised_share(X, labels) == 1
+    wrong = labels.copy()
+    wrong[[0, 9, 20]] = (labels[[0, 9, 20]] + 1) % 6
+    assert recognised_share(X, wrong) == pytest.approx(21 / 24)
+
+
+@pytest.mark.slow
+def test_fit_uses_the_network_of_the_default_preset(trainer: TrainerCommand, tmp_path: Path) -> None:
+    """Training with SFace, without an option: the network alone, as each person has one photo."""
+    try:
+        SFACE.read()
+    except UsageError as error:
+        pytest.skip(str(error))
+    images, labels = faces(4, 1, size=(SIDE, SIDE))
+    write_photos(tmp_path / "photos", images, labels)
+    code, _, err = trainer("fit", tmp_path / "photos", "--cropped", "-o", tmp_path / "door.npz")
+    assert code == 0, err
+    assert NOT_ALIGNED in err
+    assert NOT_USEFUL in err
+    assert "--augment" not in err, "the preset paints its own copies"
+    model = Model.load(tmp_path / "door.npz")
+    assert (model.spec.network is not None, model.spec.own, model.confidence) == (True, None, ABSOLUTE)
+    assert {name: model.parameters[name] for name in PRESETS["network"] if name != "features"} == {
+        name: value for name, value in PRESETS["network"].items() if name != "features"
+    }
+    for option in (("--augment",), ("--parts", "4x2")):
+        code, _, err = trainer("fit", tmp_path / "photos", "--cropped", "-o", tmp_path / "door.npz", *option)
+        assert (code, "use --preset tiny" in err) == (2, True)

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from edge.decision.door import Decision, Door
 from edge.decision.reasons import OUTSIDE_HOURS
 from edge.decision.track import AMBIGUOUS, LEFT
-from edge.decision.visit import Sighting, VisitRules
+from edge.decision.visit import Sighting, Visit, VisitRules
 from edge.errors import ParameterError
+from edge.kit.manifest import ABSOLUTE, CONFIDENCES, RELATIVE
+from edge.vision.confidence import score_confidence, score_length, score_margin, score_norm
 
 LABELS = ("anna", "ben", "cara", "dora")
 THRESHOLD = 0.8
@@ -149,6 +151,54 @@ def test_summed_scores_outweigh_a_few_false_matches() -> None:
 def test_summed_scores_must_be_highest_for_the_same_person() -> None:
     """Ben is almost recognised for 30 frames, then three frames look like Anna."""
     frames = [unsure("ben", 0.1 * i, 0.79) for i in range(30)] + [sure("anna", 3 + 0.1 * i, 0.8) for i in range(3)]
+    assert watch(door(), *frames) == []
+
+
+def visit_of(*frames: tuple[float, ...], kind: str) -> Visit:
+    """Return a visit whose frames have these scores."""
+    visit = Visit(number=1, first_seen=0.0, last_seen=0.0)
+    for i, scores in enumerate(frames):
+        unit = tuple((np.array(scores) / score_norm(scores)).tolist())
+        confidence, length = float(score_confidence(scores, kind)), float(score_length(scores, kind))
+        sighting = Sighting(captured=float(i), confidence=confidence, scores=unit, score_length=length)
+        assert sighting.is_valid(LABELS, THRESHOLD)
+        visit = visit.after(sighting, None, VisitRules())
+    return visit
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(-0.5, 1.5), min_size=4, max_size=4).filter(lambda scores: max(scores) > 0.01))
+def test_equal_frames_have_the_confidence_of_one_frame(scores: list[float]) -> None:
+    for kind in CONFIDENCES:
+        confidence, margin = float(score_confidence(scores, kind)), float(score_margin(scores, kind))
+        for number in (1, 2, 5):
+            visit = visit_of(*[tuple(scores)] * number, kind=kind)
+            assert (visit.confidence, visit.margin) == pytest.approx((confidence, margin), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", CONFIDENCES)
+def test_confidence_of_a_visit_comes_from_the_summed_scores(kind: str) -> None:
+    frames = np.array([(0.9, 0.2, 0.1, 0.0), (0.3, 0.6, 0.0, -0.2), (0.5, 0.1, 0.3, 0.1)])
+    weights, lengths = score_confidence(frames, kind), score_length(frames, kind)
+    total = (weights / score_norm(frames)) @ frames
+    length = weights @ lengths / weights.sum()
+    visit = visit_of(*map(tuple, frames.tolist()), kind=kind)
+    assert visit.confidence == pytest.approx(length * total.max() / np.linalg.norm(total))
+    first, second = np.sort(total)[::-1][:2]
+    assert visit.margin == pytest.approx(length * (first - second) / np.linalg.norm(total))
+    assert (length == 1) == (kind == RELATIVE)
+
+
+def test_unclear_frames_lower_the_absolute_confidence_of_a_visit() -> None:
+    """The scores of the second frame have the same direction, but are shorter: a face that resembles nobody."""
+    clear, faint = (0.9, 0.1, 0.1, 0.1), (0.3, 0.1 / 3, 0.1 / 3, 0.1 / 3)
+    assert visit_of(clear, faint, kind=ABSOLUTE).confidence == pytest.approx(0.75, abs=1e-6)  # (0.9^2 + 0.3^2) / (0.9 + 0.3)
+    assert visit_of(clear, faint, kind=RELATIVE).confidence == pytest.approx(visit_of(clear, kind=RELATIVE).confidence)
+
+
+@pytest.mark.parametrize("length", [0.0, -1.0, math.nan, math.inf])
+def test_invalid_length_of_scores_is_not_used(length: float) -> None:
+    frames = [replace(sure("anna", 0.2 * i), score_length=length) for i in range(5)]
     assert watch(door(), *frames) == []
 
 
@@ -461,6 +511,7 @@ def test_any_numbers_give_valid_decisions(seed: int, length: int) -> None:
                 margin=any_number(rng),
                 quality=rng.choice((None, None, None, "", "dark")),
                 scores=rng.choice((None, (1.0, 0.0, 0.0, 0.0), tuple(any_number(rng) for _ in range(rng.randint(0, 5))))),
+                score_length=any_number(rng),
             )
             for _ in range(rng.randint(0, 4))
         }

@@ -27,7 +27,7 @@ from edge.errors import (
     SignatureUnavailableError,
 )
 from edge.kit import format as kits
-from edge.kit.manifest import Manifest, Thresholds
+from edge.kit.manifest import ABSOLUTE, RELATIVE, Manifest, Thresholds, canonical_json
 from edge.vision.recognize import Recognizer
 from export.pack import sign
 from tests.fixtures import kits as doors
@@ -178,6 +178,8 @@ def test_other_format_version_is_rejected() -> None:
         {"precision": "int2"},
         {"alignment": "six-points"},
         {"alignment": None},
+        {"confidence": "total"},
+        {"confidence": None},
         {"features": []},
         {"parts": 3},
         {"kit_version": 0},
@@ -196,6 +198,15 @@ def test_manifest_says_whether_crops_are_grey_or_colour() -> None:
         if len(shape) == 3:  # the graph takes grey crops
             with pytest.raises(KitError, match="does not match its manifest"):
                 Recognizer(changed)
+
+
+def test_confidence_of_older_kits_is_relative() -> None:
+    parts = kits.unpack(doors.kit())
+    fields = json.loads(parts[kits.MANIFEST])
+    assert fields.pop("confidence") == RELATIVE
+    older = kits.pack(parts | {kits.MANIFEST: canonical_json(fields)})
+    assert kits.parse(older).manifest == kits.parse(doors.kit()).manifest
+    assert kits.parse(doors.with_manifest(doors.kit(), confidence=ABSOLUTE)).manifest.confidence == ABSOLUTE
 
 
 def test_manifest_has_one_canonical_form() -> None:

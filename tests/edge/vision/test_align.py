@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.vision.preprocess import LANDMARKS, SIZE, align, crop_to_frame, resize_crop
+from edge.kit.manifest import ARCFACE_ALIGNMENT, EYES_ALIGNMENT
+from edge.vision.preprocess import LANDMARK_TEMPLATES, LANDMARKS, SIZE, align, crop_to_frame, resize_crop
 
 
 def template(size: tuple[int, int] = SIZE) -> np.ndarray:
@@ -117,3 +118,51 @@ def test_face_outside_the_frame_gives_a_crop(at: tuple[int, int]) -> None:
 
 def test_landmarks_in_one_point_give_a_blank_crop() -> None:
     assert np.ptp(align(scene(), np.full((5, 2), 50.0), SIZE)) == 0
+
+
+# --- Alignment for networks: by the eyes if the lower face is masked ---
+
+NETWORK = (112, 112)
+MIDDLE = 112 * LANDMARK_TEMPLATES[EYES_ALIGNMENT][:2].mean(axis=0) + (56, 0)  # between the eyes
+
+
+def with_ratio(ratio: float) -> np.ndarray:
+    """Return landmarks of a crop with this distance from the eyes to the mouth, over the distance between the eyes."""
+    points = 112 * LANDMARK_TEMPLATES[EYES_ALIGNMENT] + (56, 0)
+    (across, _), (_, down) = points[1] - points[0], points[3:].mean(axis=0) - MIDDLE
+    return np.where(np.arange(5)[:, None] < 2, points, (points - MIDDLE) * (1, ratio * abs(across) / down) + MIDDLE)
+
+
+@settings(max_examples=40)
+@given(st.floats(-180, 180), st.floats(0.5, 5), st.floats(1.0, 1.6), st.integers(0, 2**32 - 1))
+def test_bare_face_is_aligned_by_all_landmarks(degrees: float, scale: float, ratio: float, seed: int) -> None:
+    points = moved(with_ratio(ratio + 0.1) + np.random.default_rng(seed).normal(0, 0.5, (5, 2)), degrees, scale, 30, 20)
+    plain, by_eyes = (crop_to_frame(points, NETWORK, kind) for kind in (ARCFACE_ALIGNMENT, EYES_ALIGNMENT))
+    np.testing.assert_allclose(by_eyes, plain, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("degrees", [0, 35, 180])
+def test_masked_face_is_aligned_by_the_eyes(degrees: float) -> None:
+    """The detector places nose and mouth of a masked face too high: the crop must not shrink."""
+    points = moved(with_ratio(0.85), degrees, 2.0, 30, 20)
+    scales = {kind: np.linalg.det(crop_to_frame(points, NETWORK, kind)[:, :2]) ** 0.5 for kind in LANDMARK_TEMPLATES}
+    assert scales[EYES_ALIGNMENT] == pytest.approx(2, rel=0.02)
+    assert scales[ARCFACE_ALIGNMENT] < 1.85
+    to_frame = crop_to_frame(points, NETWORK, EYES_ALIGNMENT)
+    eyes = (112 * LANDMARK_TEMPLATES[EYES_ALIGNMENT] + (56, 0))[:2]
+    np.testing.assert_allclose(eyes @ to_frame[:, :2].T + to_frame[:, 2], points[:2], atol=1.0)
+
+
+def test_alignment_changes_without_jumps() -> None:
+    ratios = np.arange(0.8, 1.2, 0.001)
+    corners = np.array([[0, 0, 1], [112, 0, 1], [0, 112, 1], [112, 112, 1]])
+    shown = np.array([corners @ crop_to_frame(with_ratio(ratio), NETWORK, EYES_ALIGNMENT).T for ratio in ratios])
+    steps = np.abs(np.diff(shown, axis=0)).max(axis=(1, 2))
+    assert steps.max() < 1, "pixels for a change of the ratio by 0.001"
+    assert np.abs(shown[0] - shown[-1]).max() > 1
+
+
+def test_eyes_in_one_point_give_a_finite_crop() -> None:
+    points = np.array([[50.0, 50], [50, 50], [50, 60], [45, 70], [55, 70]])
+    assert np.isfinite(crop_to_frame(points, NETWORK, EYES_ALIGNMENT)).all()
+    assert np.ptp(align(scene(), np.full((5, 2), 50.0), NETWORK, EYES_ALIGNMENT)) == 0

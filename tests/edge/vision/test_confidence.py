@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from edge.vision.confidence import score_confidence, score_margin
+from edge.kit.manifest import ABSOLUTE, CONFIDENCES
+from edge.vision.confidence import score_confidence, score_length, score_margin, score_norm, visit_confidence
 
 
 def test_confidence_and_margin_are_relative_to_the_norm() -> None:
@@ -18,3 +20,19 @@ def test_confidence_and_margin_are_relative_to_the_norm() -> None:
 
 def test_blank_scores_have_no_confidence() -> None:
     assert score_confidence([1e-12, 0.0]) < 1e-5
+
+
+def test_absolute_confidence_is_the_top_score_of_at_most_one() -> None:
+    scores = np.array([[0.3, 0.4, 0.0], [-1.0, -2.0, -2.0], [1.7, 0.2, 0.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(score_confidence(scores, ABSOLUTE), [0.4, -1, 1, 0])
+    np.testing.assert_allclose(score_margin(scores, ABSOLUTE), [0.1, 1, 1.5, 0])
+    np.testing.assert_allclose(score_length(scores[:2], ABSOLUTE), [0.5, 3])
+    np.testing.assert_allclose(score_length(scores), 1)
+
+
+@pytest.mark.parametrize("kind", CONFIDENCES)
+def test_confidence_follows_from_direction_and_length(kind: str) -> None:
+    scores = np.random.default_rng(0).normal(0, 0.6, (20, 5))
+    unit = scores / score_norm(scores)[:, None]
+    found = [visit_confidence(row, float(length)) for row, length in zip(unit, score_length(scores, kind), strict=True)]
+    np.testing.assert_allclose(found, score_confidence(scores, kind))

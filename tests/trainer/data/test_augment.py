@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.errors import ParameterError
-from edge.vision.preprocess import FeatureSpec
+from edge.kit.manifest import EYES_ALIGNMENT
+from edge.vision.preprocess import LANDMARK_TEMPLATES, FeatureSpec
 from tests.fixtures.data import SPEC, faces, small_gallery
 from trainer.data import augment
-from trainer.data.augment import COVERS, copies, harden
+from trainer.data.augment import COVERS, copies, covered, harden
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.estimator import LCLRRDL
 from trainer.thresholds import stranger_confidences
@@ -159,9 +160,9 @@ def test_copies_improve_recognition_of_covered_faces() -> None:
 
     who, truth = np.arange(30).repeat(3), np.arange(30).repeat(5)
     train, test = seen(who), copies(seen(truth), 8, rng).reshape(8, len(truth), 40, 32)
-    covered = test[[cover is not None for cover in COVERS]].reshape(-1, 40, 32)
+    hidden = test[[cover is not None for cover in COVERS]].reshape(-1, 40, 32)
     plain, augmented = (
-        LCLRRDL(features=spec, coding="l21", copies=n).fit(train, who).score(covered, np.tile(truth, 3)) for n in (0, 8)
+        LCLRRDL(features=spec, coding="l21", copies=n).fit(train, who).score(hidden, np.tile(truth, 3)) for n in (0, 8)
     )
     assert augmented > plain + 0.01
 
@@ -213,3 +214,50 @@ def test_hardened_faces_are_changed_but_similar() -> None:
     assert (changed > 1).all()
     assert np.median(changed) < 60
     assert np.array_equal(harder, harden(images, np.random.default_rng(0)))
+
+
+# --- Painted masks, sunglasses and scarves ---
+
+TEMPLATE = LANDMARK_TEMPLATES[EYES_ALIGNMENT]
+
+
+def marked(landmark: int) -> tuple[slice, slice]:
+    """Return the 9 x 9 pixels around a landmark in a crop of 112 x 112."""
+    x, y = np.round(112 * TEMPLATE[landmark] + (56, 0)).astype(int)
+    return slice(y - 4, y + 5), slice(x - 4, x + 5)
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_covers_hide_the_lower_face_or_the_eyes(colour: bool) -> None:
+    crops = smooth(24, size=(112, 112))
+    crops = crops[..., None].repeat(3, axis=3) if colour else crops
+    before = crops.copy()
+    made = covered(crops, TEMPLATE)
+    assert made.shape == (3 * len(crops), *crops.shape[1:])
+    assert made.dtype == np.uint8
+    assert np.array_equal(crops, before)
+    mask, glasses, scarf = (made.reshape(3, *crops.shape).astype(int) != crops).reshape(3, 24, 112, 112, -1).any(axis=4)
+    left_eye, right_eye, _, left_mouth, right_mouth = ((slice(None), *marked(i)) for i in range(5))
+    for cover, hidden, seen in (
+        (mask, (left_mouth, right_mouth), (left_eye, right_eye)),
+        (scarf, (left_mouth, right_mouth), (left_eye, right_eye)),
+        (glasses, (left_eye, right_eye), (left_mouth, right_mouth)),
+    ):
+        assert min(cover[place].mean() for place in hidden) > 0.9
+        assert max(cover[place].mean() for place in seen) < 0.05
+        assert not cover[:, :20].any(), "the forehead"
+    assert mask[:, 70:].mean() > 0.5
+    assert len({copy.tobytes() for copy in made}) == len(made), "no two paints are equal"
+    if colour:
+        assert (np.ptp(made[:24], axis=3).max(axis=(1, 2)) > 8).any(), "some masks have a colour"
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([(112, 112), (112, 112, 3), (24, 20)]))
+@settings(max_examples=10)
+def test_paint_depends_on_its_crop_alone(seed: int, size: tuple[int, ...]) -> None:
+    """A photo has the same copies in every fold of a calibration, and after another person was forgotten."""
+    crops = np.random.default_rng(seed).integers(0, 256, (3, *size)).astype(np.uint8)
+    made = covered(crops, TEMPLATE).reshape(3, 3, *size)
+    for order in ([0], [2, 0], [1, 2, 0]):
+        assert np.array_equal(covered(crops[order], TEMPLATE).reshape(3, len(order), *size), made[:, order])
+    assert covered(crops[:0], TEMPLATE).shape == (0, *size)
