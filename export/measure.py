@@ -40,6 +40,7 @@ TIMING_SECONDS = 0.2  # for each time of the tables
 # With two to 100 people of LFW or COMASK20 and one to three photos of each, 1 % of strangers' photos reach an absolute
 # confidence of 0.30 to 0.48, and 99 % of the photos of enrolled people 0.38 to 0.78.
 PROVISIONAL_ABSOLUTE = 0.5
+ANY_RESIDUAL = 2.0  # a unit vector has a residual of at most 1
 CEILING = 0.98  # of the threshold: with few people even noise has a clear winner, and the residual must reject it
 
 
@@ -172,7 +173,8 @@ def thresholds(
     """Return the thresholds and the shares that pass them. None of `non_faces` passes. Provisional without `calibration`.
 
     residual: slightly above that of nearly all calibration faces. A measured confidence may allow a lower limit for fewer of
-    them: among few people noise has a clear winner, and a wide limit would let noise raise the confidence too far.
+    them: among few people noise has a clear winner, and a wide limit would let noise raise the confidence too far. Experts
+    have no limit: the dictionary of a network's vectors represents everything, and the confidence alone rejects noise.
     confidence: above that of every noise image that the residual lets through; if provisional, by one standard deviation, and
     above nearly all other noise images; if provisional and absolute, also at least PROVISIONAL_ABSOLUTE.
     """
@@ -180,8 +182,10 @@ def thresholds(
     confidence, residual = found["confidence"], found["residual"]
     noise_confidence, noise_residual = of_noise["confidence"], of_noise["residual"]
     choices = []
-    for share in EXPLAINED if calibration is not None else EXPLAINED[:1]:
+    for share in EXPLAINED if calibration is not None and confidence_kind == RELATIVE else EXPLAINED[:1]:
         most = max(_rounded(1.1 * np.quantile(residual, share)), 1e-4)  # short vectors have almost no residual
+        if confidence_kind == ABSOLUTE:
+            most = ANY_RESIDUAL
         through = noise_residual <= most * (1 if share == EXPLAINED[0] else NEAR)
         loudest = float(noise_confidence[through].max(initial=0))
         if calibration is None:

@@ -9,6 +9,7 @@ import pytest
 
 from edge.errors import GalleryError, PrecisionLossError, UsageError
 from edge.kit.format import parse
+from edge.kit.manifest import ABSOLUTE
 from edge.vision.onnx_session import load_session
 from edge.vision.recognize import OUTPUTS
 from export import graph, measure, nodes
@@ -19,6 +20,7 @@ from tests.fixtures import kits as doors
 from tests.fixtures.embedding import network_crops, network_model
 from trainer.data.gallery import Gallery
 from trainer.thresholds import StrangerCalibration
+from trainer.types import Array
 
 pytestmark = pytest.mark.slow
 
@@ -170,3 +172,18 @@ def test_a_network_that_runs_apart_gives_the_outputs_of_the_whole_graph(precisio
         for name, values in measure.run_graph(built, crops[order]).items():
             np.testing.assert_allclose(values, whole[OUTPUTS.index(name)][order], atol=1e-5)
     assert len(graph.head(built)) + len(graph.front(built)) < 1.5 * len(built)
+
+
+def test_experts_have_no_residual_limit_and_a_provisional_threshold_above_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dictionary of a network represents noise as well as faces, and noise scores far lower than strangers."""
+    answers = iter([({"confidence": 0.9}, 4), ({"confidence": 0.2}, 8)])
+
+    def outputs(graph: bytes, crops: Array) -> dict[str, Array]:
+        values, number = next(answers)
+        return {"confidence": np.full(number, values["confidence"]), "residual": np.full(number, 3e-4)}
+
+    monkeypatch.setattr(measure, "run_graph", outputs)
+    faces = measure.Faces(crops=np.zeros((4, 8, 8), np.uint8), people=np.zeros(4, int))
+    limits, passed = measure.thresholds(b"", faces, None, ABSOLUTE)
+    assert (limits.confidence, limits.residual) == (measure.PROVISIONAL_ABSOLUTE, measure.ANY_RESIDUAL)
+    assert (passed["faces_passed"], passed["non_faces_passed"]) == (1.0, 0.0)
