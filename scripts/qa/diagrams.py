@@ -74,6 +74,7 @@ DIAGRAMS: dict[str, tuple[Lane, ...]] = {
         lane(
             "One decision per visit",
             ("follow faces over frames", "edge/decision/track.py"),
+            ("recognise only when needed", "edge/decision/looks.py"),
             ("collect the sightings of a visit", "edge/decision/visit.py"),
             ("who may pass, and when", "edge/decision/doorlist.py"),
             ("granted or denied", "edge/decision/door.py"),
@@ -94,13 +95,14 @@ DIAGRAMS: dict[str, tuple[Lane, ...]] = {
             ("decode one photo", "edge/camera/photo.py"),
             ("find and align the face", "edge/vision/preprocess.py"),
             ("features of a crop", "trainer/features/"),
+            ("leave out those that hurt", "trainer/own_features.py"),
         ),
         lane(
             "Training",
             ("the whole recipe", "trainer/training.py"),
             ("learn D: Algorithm 1", "trainer/method/solver.py"),
             ("code faces with D", "trainer/method/coding.py"),
-            ("learn W", "trainer/method/classifier.py"),
+            ("learn W, add up experts", "trainer/method/experts.py"),
             ("threshold against strangers", "trainer/thresholds.py"),
         ),
         lane(

@@ -42,7 +42,7 @@ FPIR, ENROLLED = 0.01, 0.7
 # Eyes, nose and corners of the mouth in the mean image.
 AR_POINTS = np.array([[7, 16.2], [23, 16.2], [15, 25], [9.7, 31.8], [20.3, 31.8]])
 YALE_POINTS = np.array([[16.8, 23.4], [65.6, 23.4], [41.3, 50], [21, 75], [62, 75]])
-# Our features and parameters. A network alone needs a larger ridge than a network with our features.
+# Our features and parameters.
 OURS: dict[str, dict[str, Any]] = {
     "ours, `tiny`": PRESETS["tiny"],
     "ours, `minimal`": PRESETS["minimal"],

@@ -20,7 +20,8 @@ from trainer.thresholds import FOLDS, FPIR
 
 FEATURES = f"Features of a face: {', '.join(KINDS)}, sface, onnx:FILE[,order=bgr][,mean=M][,scale=S], or sface+both."
 PRESET = f"Named parameters (default: {DEFAULT}; for our own features: tiny)."
-PARTS_HELP = "Grid of face parts with their own classifier; or none."
+PARTS_HELP = "Grid of face parts with their own classifier, or none. Not with a network."
+AUGMENT = "Add altered copies: moved, relit, covered. Not with a network."
 CALIBRATE = f"Measure the threshold against strangers ({FOLDS} more trainings)."
 STRANGERS = "Photos of people who are not enrolled, for the threshold: a folder, .npz or .mat."
 Locality = Literal["exp", "squared"]
@@ -47,7 +48,7 @@ def fit(
     locality: Annotated[Locality | None, typer.Option(help="Form of the weights R.")] = None,
     schedule: Annotated[Schedule | None, typer.Option(help="Penalty schedule of the solver.")] = None,
     classifier_codes: Annotated[ClassifierCodes | None, typer.Option(help="Codes that W is learned on.")] = None,
-    augment: Annotated[bool, typer.Option("--augment", help="Add altered copies: moved, relit, covered.")] = False,
+    augment: Annotated[bool, typer.Option("--augment", help=AUGMENT)] = False,
     copies: Annotated[int | None, typer.Option(min=1, help=f"With --augment: copies of each photo ({COPIES}).")] = None,
     doubt: Annotated[bool, typer.Option(help="Leave out photos whose name is probably wrong, and list them.")] = True,
     fpir: Annotated[float, typer.Option(help="Share of strangers' photos that may get a name.")] = FPIR,

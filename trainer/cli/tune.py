@@ -15,12 +15,16 @@ from trainer import tuning
 from trainer.baselines.registry import METHODS, DeviceMethod, method_of
 from trainer.cli import options
 from trainer.features.spec import parse_network
-from trainer.presets import to_toml
+from trainer.presets import NETWORK_ETAS, to_toml
 
 
 def _help(name: str) -> str:
     values = (METHODS["lclrrdl"].photo_grid or {})[name]
-    return f"Comma-separated values (lclrrdl: {','.join(f'{value:g}' for value in values)})."
+    return f"Comma-separated values (lclrrdl: {_listed(values)})."
+
+
+def _listed(values: tuple[float, ...]) -> str:
+    return ",".join(f"{value:g}" for value in values)
 
 
 def tune(
@@ -37,7 +41,7 @@ def tune(
     lam: Annotated[str | None, typer.Option(help=_help("lam"))] = None,
     alpha: Annotated[str | None, typer.Option(help=_help("alpha"))] = None,
     gamma: Annotated[str | None, typer.Option(help=_help("gamma"))] = None,
-    eta: Annotated[str | None, typer.Option(help=_help("eta"))] = None,
+    eta: Annotated[str | None, typer.Option(help=f"{_help('eta')} With a network: {_listed(NETWORK_ETAS)}.")] = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 4,
     hard: Annotated[bool, typer.Option(help="Move, relight and cover the held-out photos.")] = True,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,

@@ -3,7 +3,7 @@
     crop (112,112,3) uint8, BGR  ->  channels in the network's order, (x - mean) * scale  ->  network  ->  unit vector
                                              our own features of the same crop in grey  ->  appended below it (optional)
 
-Network and own features make different errors: together, in one dictionary, they miss far fewer people than either alone.
+Network and own features make different errors. trainer.method.experts adds up what both say about a face.
 
 The network is an ONNX file that takes N x 3 x 112 x 112 and returns N x d, with operators that edge.kit.guard lists. Crops are
 aligned as such networks expect. A network of an older model may take grey crops (112,112), as three equal
