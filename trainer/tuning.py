@@ -133,7 +133,8 @@ def tune_gallery(
         **options,
     )
     defaults = {name: parameter.default for name, parameter in signature(method.estimator).parameters.items()}
-    best = choose(candidates, len(gallery.images), defaults | preset | method.usual)
+    usual = method.usual | preset if method.estimator is LCLRRDL else preset | method.usual
+    best = choose(candidates, len(gallery.images), defaults | usual)
     return candidates, best, best.parameters | {name: fixed[name] for name in ("coding", "atoms_per_class") if name in fixed}
 
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
+from sklearn.model_selection import StratifiedKFold
 
 from edge.errors import GalleryError, TrainingError
 from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces
+from tests.fixtures.embedding import EXPERTS, embedding_model, network_crops
+from trainer import tuning
+from trainer.baselines.registry import method_of
+from trainer.data.gallery import Gallery
+from trainer.features.network import Network
 from trainer.method.estimator import LCLRRDL
-from trainer.tuning import Candidate, choose, tune
+from trainer.presets import NETWORK_ETAS, PRESETS
+from trainer.tuning import Candidate, choose, tune, tune_gallery
 
 pytestmark = pytest.mark.slow
 
@@ -69,3 +77,24 @@ def test_tuning_without_held_out_photo_or_usable_candidate_fails() -> None:
     images, labels = faces(people=2, photos=4)
     with pytest.raises(TrainingError, match="No candidate"):
         tune(images, labels, spec_for=SPEC_FOR, grid=GRID | {"lam": (1e-5,)}, folds=2, jobs=1)
+
+
+def test_network_is_tuned_with_experts() -> None:
+    images, names = network_crops()
+    photos = Gallery(images=images, labels=names, sources=tuple(map(str, range(len(names)))))
+    spec = Network(model=embedding_model(), mean=20, scale=0.5)
+    one = {"lam": (25.0,), "alpha": (0.5,), "gamma": (0.05,)}
+    how: dict[str, Any] = {"atoms": 3, "coding": "l21", "folds": 2, "jobs": 1, "hard": False}
+    candidates, best, parameters = tune_gallery(
+        photos, method_of("lclrrdl"), features=["onnx:x"], network=spec, values=one, **how
+    )
+    assert {candidate.parameters["eta"] for candidate in candidates} == set(NETWORK_ETAS)
+    assert best.parameters["eta"] == PRESETS["network"]["eta"], "all are right, so the usual value stays"
+    assert parameters == best.parameters | {"coding": "l21", "atoms_per_class": 3}
+    assert best.accuracy > 80
+    # A candidate's accuracy is that of experts with its eta, on the same folds.
+    train, test = next(StratifiedKFold(2, shuffle=True, random_state=0).split(images, names))
+    scores = tuning._accuracies(L21(features=spec, **EXPERTS | {"eta": 7.0}), images, names, train, test, (0.1, 1e4), None)
+    for eta, found in zip((0.1, 1e4), scores, strict=True):
+        model = L21(features=spec, **EXPERTS | {"eta": eta}).fit(images[train], names[train])
+        assert found == pytest.approx(100 * model.score(images[test], names[test]))

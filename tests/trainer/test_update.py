@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from edge.errors import GalleryError, UsageError
+from edge.kit.manifest import ABSOLUTE
 from tests.fixtures.data import SPEC, small_gallery, write_photos
-from tests.fixtures.embedding import network_crops, network_model
+from tests.fixtures.embedding import EXPERTS, LENGTH, network_crops, network_model
 from tests.fixtures.trainer_command import TrainerCommand
 from trainer import update
 from trainer.data.gallery import Gallery
+from trainer.method.prox import column_norms
 from trainer.method.solver import Schedule, locality_weights, solve
 from trainer.model import ARRAYS, Model
 from trainer.thresholds import FPIR, StrangerCalibration
@@ -182,6 +184,64 @@ def test_people_of_a_network_model_can_change() -> None:
     assert "person 2" not in less.labels
     photos = Gallery(images=images[own], labels=names[own], sources=tuple(map(str, own)), alignment=less.alignment)
     assert np.mean(enrol(less, photos).predict(images) == names) > np.mean(model.predict(images) == names) - 0.05
+
+
+# --- Experts: the cosine and a dictionary for each of two kinds of features ---
+
+
+def experts_on(gallery: Gallery) -> Model:
+    parameters = {"atoms_per_class": 4, "coding": "l21", **EXPERTS}
+    return replace(fit(gallery, network_model("both").spec, parameters), calibration=CALIBRATION)
+
+
+def test_enrol_adds_atoms_to_both_dictionaries() -> None:
+    whole = network_model("both", experts=True)
+    gallery = whole.gallery()
+    new = gallery.labels == "person 2"
+    less = experts_on(gallery.selected(~new))
+    more = enrol(less, gallery.selected(new))
+    m = less.D.shape[1]
+    assert np.array_equal(more.D[:, :m], less.D)
+    assert [more.labels[i] for i in more.atom_people[m:]] == ["person 2"] * 4
+    assert more.network_rows is not None
+    X = more.spec.vectors(gallery.images[new][:4]).T
+    for rows in (more.network_rows, *more.part_rows):
+        added, length = more.D[rows, m:], column_norms(less.D[rows]).mean()
+        np.testing.assert_allclose(column_norms(added), length, rtol=1e-4)
+        np.testing.assert_allclose(added / length, X[rows] / column_norms(X[rows]), atol=1e-5)
+    images, names = network_crops()
+    assert np.mean(more.predict(images) == names) > 0.9
+    assert (more.confidence, more.parameters, more.calibration) == (ABSOLUTE, less.parameters, CALIBRATION)
+    assert more.templates is not None
+    assert more.templates.shape == (5, LENGTH)
+
+
+def test_more_photos_than_atoms_can_be_enrolled() -> None:
+    images, names = network_crops()
+    own = np.flatnonzero(names == "person 2")[5:]  # the model has 4 atoms of this person
+    photos = Gallery(images=images[own], labels=names[own], sources=tuple(map(str, own)))
+    model = network_model("both", experts=True)
+    more = enrol(model, photos)
+    assert np.array_equal(more.D, model.D)
+    assert len(more.crops) == len(model.crops) + 3
+    assert not np.allclose(more.W, model.W)
+
+
+def test_no_expert_depends_on_the_photos_of_the_forgotten_person() -> None:
+    gallery = network_model("both", experts=True).gallery()
+    noise = np.random.default_rng(8).integers(0, 256, gallery.images.shape, np.uint8)
+    person = (gallery.labels == "person 2")[:, None, None, None]
+    changed = replace(gallery, images=np.where(person, noise, gallery.images))
+    one, other = (experts_on(photos) for photos in (gallery, changed))
+    assert not np.array_equal(one.D[:, one.atom_people == 0], other.D[:, other.atom_people == 0])
+    one, other = (forget(model, "person 2") for model in (one, other))
+    for name in (*ARRAYS, "templates"):
+        assert np.array_equal(getattr(one, name), getattr(other, name))
+    assert one.facts() == other.facts()
+    assert one.calibration == CALIBRATION
+    assert one.templates is not None
+    assert one.templates.shape == (4, LENGTH)
+    assert np.mean(one.predict(gallery.images) == gallery.labels) == 0.8, "all but the photos of person 2"
 
 
 # --- The threshold ---

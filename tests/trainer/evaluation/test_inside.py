@@ -11,6 +11,7 @@ import pytest
 from edge.vision.preprocess import FeatureSpec
 from tests.fixtures import kits as doors
 from tests.fixtures.data import faces
+from tests.fixtures.embedding import network_crops, network_model
 from tests.fixtures.evaluation import two_people
 from trainer.data.gallery import Gallery
 from trainer.evaluation.evaluate import measure
@@ -88,3 +89,20 @@ def test_two_people_with_one_photo_each_are_enough(tmp_path: Path) -> None:
     assert found.inside.alike is None
     assert found.residuals == residuals
     assert json.dumps(found.facts(), allow_nan=False)
+
+
+@pytest.mark.parametrize("own", ["", "both"])
+def test_experts_show_the_codes_of_the_network_and_our_own_features(own: str) -> None:
+    model, (images, names) = network_model(own, experts=True), network_crops()
+    system = system_of_model(model)
+    found = measure(system, run_trials(system, Gallery(images=images, labels=names, sources=tuple(map(str, names))))[0])
+    assert found.inside is not None
+    assert found.inside.codes.shape == (model.D.shape[1], 15), "the photos that are not in the model"
+    assert found.inside.own_atoms > 0.3, "of five people"
+    assert found.inside.part_splits == ()
+    assert bool(found.inside.examples) == (own != "")
+    for example in found.inside.examples:
+        assert example.parts == ()
+        assert example.taken_off < 0.5, "the dictionary of our own features recovers the face"
+        assert np.corrcoef(example.x.ravel(), example.recovered.ravel())[0, 1] > 0.9
+    assert found.rank1.count > 0.9 * found.rank1.of

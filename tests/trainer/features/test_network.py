@@ -40,7 +40,7 @@ from trainer.features.network import Channels, Network, checked, prepared
 from trainer.features.spec import from_settings, parse_network
 from trainer.method.estimator import LCLRRDL
 from trainer.model import Model
-from trainer.training import fit
+from trainer.training import NOT_ALIGNED, fit
 from trainer.tuning import tune
 
 L21 = partial(LCLRRDL, coding="l21")
@@ -293,6 +293,7 @@ def test_commands_accept_a_network(tmp_path: Path) -> None:
     config = ["--config", str(tmp_path / "tuned.toml"), "--no-calibrate"]
     done = CliRunner().invoke(app, [*arguments[:2], *config, *arguments[-2:]], catch_exceptions=False)
     assert done.exit_code == 0
+    assert NOT_ALIGNED in done.output
     loaded = Model.load(tmp_path / "door.npz")
     assert loaded.crops.shape[1:] == (SIDE, SIDE, 3)
     assert (loaded.crops == loaded.crops[..., :1]).all(), "grey arrays have three equal channels"

@@ -73,7 +73,6 @@ def test_scores_are_the_sum_of_the_experts(own: str) -> None:
     assert model.templates is not None
     X = model.spec.vectors(crops).T
     x = X[:LENGTH] / np.linalg.norm(X[:LENGTH], axis=0)
-    assert model.coder.D.shape[0] == LENGTH
     wanted = model.templates @ x + model.W @ model.coder.code(x)
     for W, (rows, coder) in zip(model.W_parts, model.part_coders, strict=True):
         assert np.array_equal(rows, np.arange(LENGTH, model.spec.length))
