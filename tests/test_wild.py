@@ -190,16 +190,19 @@ def test_result_by_hand() -> None:
     }
 
 
-def test_three_photos_are_summed_as_in_a_visit() -> None:
+@pytest.mark.parametrize("lengths", [(1.0, 1.0, 1.0), (0.4, 0.9, 2.5)], ids=["relative", "absolute"])
+def test_three_photos_are_summed_as_in_a_visit(lengths: tuple[float, ...]) -> None:
     scores = np.random.default_rng(0).standard_normal((3, 6))
     scores /= np.linalg.norm(scores, axis=1, keepdims=True)
     visit = Visit(number=1, first_seen=0.0, last_seen=0.0)
-    for second, row in enumerate(scores):
-        sighting = Sighting(captured=float(second), confidence=float(row.max()), scores=tuple(row.tolist()))
+    for second, (row, length) in enumerate(zip(scores, lengths, strict=True)):
+        confidence = min(length * float(row.max()), 1)
+        sighting = Sighting(captured=float(second), confidence=confidence, scores=tuple(row.tolist()), score_length=length)
         visit = visit.after(sighting, None, VisitRules())
-    summed = wild._as_in_a_visit(scores)
+    summed = wild._as_in_a_visit(scores * np.array(lengths)[:, None])
     assert summed.argmax() == np.argmax(visit.evidence)
-    assert summed.max() == pytest.approx(visit.confidence)
+    assert min(summed.max(), 1) == pytest.approx(visit.confidence)
+    assert visit.confidence < 1
 
 
 def test_cosines_to_mean_and_nearest() -> None:

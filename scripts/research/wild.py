@@ -151,7 +151,7 @@ class Presets:
 
 def _as_in_a_visit(scores: NDArray[Any]) -> NDArray[Any]:
     """Return the sum of scores, each weighted by its confidence, with the mean of their lengths (edge.decision.visit)."""
-    weights, lengths = np.maximum(scores.max(axis=1), 0), score_norm(scores)
+    weights, lengths = np.clip(scores.max(axis=1), 0, 1), score_norm(scores)
     total = (weights / lengths) @ scores
     return np.asarray(total / score_norm(total) * (weights @ lengths) / max(weights.sum(), BLANK))
 

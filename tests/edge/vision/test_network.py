@@ -1,4 +1,4 @@
-"""SFace in front of the dictionary: from photos to a kit to the faces in a frame."""
+"""The preset network with SFace: from photos to a kit to the faces in a frame."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from edge.cli.main import app
 from edge.errors import KitDamagedError, UsageError
 from edge.kit import format as kits
-from edge.kit.manifest import ARCFACE_ALIGNMENT, Thresholds
+from edge.kit.manifest import ABSOLUTE, ARCFACE_ALIGNMENT, EYES_ALIGNMENT, Thresholds
 from edge.vision.detect import Face
 from edge.vision.preprocess import LANDMARK_TEMPLATES, FeatureSpec, align
 from edge.vision.recognize import Recognizer
@@ -32,6 +32,7 @@ from trainer.downloads import SFACE
 from trainer.features.network import SIDE, Network, prepared
 from trainer.features.spec import parse_network
 from trainer.model import Model
+from trainer.presets import PRESETS
 from trainer.training import fit
 
 pytestmark = pytest.mark.slow
@@ -58,10 +59,11 @@ def model() -> Model:
             (Path(folder) / name).mkdir()
             for i, photo in enumerate(photos[: orl_door.PHOTOS]):
                 cv2.imwrite(f"{folder}/{name}/{i}.png", photo)
-        how: dict[str, Any] = {"size": SIZE, "finder": finder(), "alignment": ARCFACE_ALIGNMENT, "colour": sface().colour}
+        how: dict[str, Any] = {"size": SIZE, "finder": finder(), "alignment": sface().alignment, "colour": sface().colour}
         found = gallery.load_gallery(folder, cropped=False, **how)
     together = replace(sface(), own=FeatureSpec.for_crop(*SIZE))
-    return fit(found, together, {"atoms_per_class": 4, "coding": "l21", "eta": 3e-2}, fpir=0.05)
+    preset = {name: value for name, value in PRESETS["network"].items() if name != "features"}
+    return fit(found, together, {"atoms_per_class": 4, **preset}, fpir=0.05)
 
 
 @cache
@@ -95,7 +97,7 @@ def test_frames_are_recognised_in_colour() -> None:
     frame = (orl_door.frames(orl_door.GUEST, 1)[0] * (0.6, 0.8, 1.0)).astype(np.uint8)
     (found,) = recognizer.recognize(frame)
     assert found.landmarks is not None
-    crop = align(frame, found.landmarks, SIZE, ARCFACE_ALIGNMENT)
+    crop = align(frame, found.landmarks, SIZE, EYES_ALIGNMENT)
     for channels, same in ((crop, True), (crop[..., ::-1], False)):
         scores = model().scores(channels[None])[0]
         difference = np.abs(np.array(found.scores) - scores / np.linalg.norm(scores)).max()
@@ -106,7 +108,7 @@ def test_kit_computes_the_same_as_the_published_network() -> None:
     parsed = kits.parse(kit())
     assert [parity.crops for parity in verify_kit(parsed, model=model())] == ["random", "training", "training, unfolded"]
     assert parsed.manifest.features["sha256"] == SFACE.sha256
-    assert parsed.manifest.alignment == ARCFACE_ALIGNMENT
+    assert (parsed.manifest.alignment, parsed.manifest.confidence) == (EYES_ALIGNMENT, ABSOLUTE)
     assert b"SFace" in kits.unpack(kit())[kits.LICENSE]
 
 
@@ -148,7 +150,7 @@ def test_crops_equal_those_of_opencv(tmp_path: Path) -> None:
 
 def test_aligned_face_is_not_moved() -> None:
     frame = np.random.default_rng(0).integers(0, 256, (*SIZE, 3), np.uint8)
-    landmarks = (LANDMARK_TEMPLATES[ARCFACE_ALIGNMENT] * SIDE + (SIDE / 2, 0)).astype(np.float32)
+    landmarks = (LANDMARK_TEMPLATES[EYES_ALIGNMENT] * SIDE + (SIDE / 2, 0)).astype(np.float32)
     face = Face(box_xyxy=(0, 0, SIDE, SIDE), landmarks=landmarks)
     recognizer = Recognizer(kits.parse(kit()))
     assert np.abs(recognizer.crop(frame, face).astype(int) - frame).max() <= 1
