@@ -13,7 +13,7 @@ from edge.files import read_bytes, write_file
 from edge.kit import format as kits
 from edge.kit.manifest import MAX_VERSION, NO_ALIGNMENT
 from export.build import BuiltKit, build_graph, build_kit, facts
-from export.measure import AGREEMENT
+from export.measure import AGREEMENT, ANY_RESIDUAL
 from export.nodes import Precision
 from export.verify import verify_kit
 from trainer.data import detector as detectors
@@ -158,8 +158,9 @@ def _report(built: BuiltKit, output: Path, precision: str) -> list[str]:
     faces = sum(parity.number for parity in built.parities)
     lines.append(f"Parity of graph and NumPy: same labels on {faces} crops, scores within {largest:.1e}.")
     limits, measured = kit.manifest.thresholds, kit.manifest.calibration
+    residual = f" The residual of a face must be at most {limits.residual:g}." if limits.residual < ANY_RESIDUAL else ""
     lines.append(
-        f"{limits.sentence} The residual of a face must be at most {limits.residual:g}. "
+        f"{limits.sentence}{residual} "
         f"{measured['faces_passed']:.1%} of the calibration faces pass; "
         f"no false match on {measured['non_faces']} blank or noise images."
     )

@@ -14,6 +14,7 @@ from trainer import training
 from trainer.baselines.registry import DeviceMethod, method_of
 from trainer.cli import options
 from trainer.data.augment import COPIES
+from trainer.features.spec import Spec
 from trainer.method.solver import Step
 from trainer.presets import DEFAULT, Preset
 from trainer.thresholds import FOLDS, FPIR
@@ -106,11 +107,17 @@ def fit(
         model = training.fit(job.gallery, job.spec, job.parameters, show, fpir=fpir if calibrate else None, **how)
     model.save(output)
     iterations = model.training.get("iterations")
+    learned = f"{iterations} iterations" if iterations else job.method.title
     console.say(
         f"Saved {output}: {len(model.labels)} people from {len(model.crops)} photos, {model.D.shape[1]} atoms of "
-        f"{model.D.shape[0]} values ({model.spec.kind}), {f'{iterations} iterations' if iterations else job.method.title}; "
+        f"{model.D.shape[0]} values ({_features_of(model.spec)}), {learned}; "
         f"{percent(model.training['accuracy'])} of the training photos recognised."
     )
     if model.calibration is not None:
         console.say(model.calibration.summary())
     options.print_notes(training.result_notes(job, model, calibrated=calibrate))
+
+
+def _features_of(spec: Spec) -> str:
+    kinds = [] if spec.own is None else [spec.own.kind]
+    return " and ".join(kinds if spec.network is None else ["network", *kinds])
