@@ -122,6 +122,18 @@ def test_test_photos_that_nearly_repeat_an_enrolled_one_are_left_out(folder: Pat
     assert enrolled | tested <= names
 
 
+def test_wrong_names_are_those_of_other_enrolled_people(folder: Path) -> None:
+    right = drawn(folder)
+    wrong = photo_draw.with_wrong_names(right, 0.5, 0)
+    changed = np.flatnonzero(right.people != wrong.people).tolist()
+    assert len(changed) == 3
+    assert list(wrong.misnamed) == changed
+    assert set(changed) <= set(right.enrolled)
+    assert set(wrong.people[changed]) <= set(right.people[list(right.enrolled)])
+    assert "3 with a wrong name" in wrong.summary()
+    assert photo_draw.with_wrong_names(right, 0, 0).misnamed == ()
+
+
 def test_triples_are_different() -> None:
     rng = np.random.default_rng(0)
     assert triples([], rng) == []

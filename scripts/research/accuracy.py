@@ -31,7 +31,7 @@ from scripts.research.results import ResultsFile
 from trainer.data.gallery import Gallery, load_gallery
 from trainer.features.network import SIDE
 from trainer.features.spec import Spec, parse_network
-from trainer.method.estimator import LCLRRDL
+from trainer.model import Model
 from trainer.own_features import chosen_features
 from trainer.paper.experiments import Cell, load_arrays, random_split
 from trainer.presets import DEFAULT, PRESETS
@@ -97,7 +97,7 @@ def measure(
 ) -> dict[str, Any]:
     """Measure the cells with `cells` in their name, and return all results."""
     sets, labels = faces(data, say)
-    tasks = sorted(_tasks(labels, splits), key=lambda task: task.name != TIMED)
+    tasks = sorted(tasks_of(labels, splits), key=lambda task: task.name != TIMED)
     measure_missing("peers", sets, tasks, rates, results, say, cells)
     for method in (*OURS, COSINE):
         name = f"peers/{method}/{COST}"
@@ -147,7 +147,8 @@ def align_all(crops: Array, points: Array) -> Array:
     return np.stack([align(crop, points, (SIDE, SIDE), ARCFACE_ALIGNMENT) for crop in crops])
 
 
-def _tasks(labels: dict[str, Array], splits: int) -> Iterator[Task]:
+def tasks_of(labels: dict[str, Array], splits: int, share: float = ENROLLED) -> Iterator[Task]:
+    """Tasks of all data sets, with this share of their people enrolled."""
     splitters: dict[str, tuple[str, Callable[[Array, np.random.Generator], tuple[Array, Array]]]] = {
         f"AR {scenario}": ("AR", Cell(dataset="ar", scenario=scenario).split) for scenario in ("sunglasses", "scarf", "mixed")
     }
@@ -157,7 +158,7 @@ def _tasks(labels: dict[str, Array], splits: int) -> Iterator[Task]:
         of = labels[faces]
         people = np.unique(of)
         for k in range(splits):
-            known = np.random.default_rng([7, k]).permutation(people)[: round(ENROLLED * len(people))]
+            known = np.random.default_rng([7, k]).permutation(people)[: round(share * len(people))]
             train, test = split(of, np.random.default_rng([0, k]))
             train = train[np.isin(of[train], known)]
             enrolled = np.isin(of[test], known)
@@ -227,13 +228,26 @@ def _answer(own: Faces, task: Task, parameters: dict[str, Any] | None, say: Call
         sface = _spec("sface", None, say)
         cosines = sface.vectors(own.aligned[task.test]) @ sface.vectors(own.aligned[task.train]).T
         return Answers(task.labels[cosines.argmax(axis=1)], cosines.max(axis=1))
-    images = _view(own, parameters)
-    estimator = _estimator(own, parameters, say)
+    return answers_of(trained(own, task, parameters, say), _view(own, parameters)[task.test])
+
+
+def trained(
+    own: Faces, task: Task, parameters: dict[str, Any], say: Callable[[str], None], fpir: float | None = None
+) -> Model:
+    """Return the model of a task. With `fpir`, it has the threshold that `trainer fit` sets."""
+    images = _view(own, parameters)[task.train]
+    names = np.array([f"{label:03d}" for label in task.labels])
+    gallery = Gallery(images=images, labels=names, sources=tuple(map(str, task.train)))
+    spec = _spec(parameters["features"], own.spec, say)
     if parameters["features"] == PRESETS[DEFAULT]["features"]:  # as `trainer fit` does
-        estimator.features, _ = chosen_features(images[task.train], task.labels, _spec(parameters["features"], own.spec, say))
-    estimator.fit(images[task.train], task.labels)
-    scores = estimator.decision_function(images[task.test])
-    return Answers(estimator.classes_[scores.argmax(axis=1)], score_confidence(scores, estimator.confidence))
+        spec, _ = chosen_features(images, names, spec)
+    others = {name: value for name, value in parameters.items() if name != "features"}
+    return fit(gallery, spec, others, fpir=fpir)
+
+
+def answers_of(model: Model, images: Array) -> Answers:
+    scores = model.scores(images)
+    return Answers(np.array(model.labels, int)[scores.argmax(axis=1)], score_confidence(scores, model.confidence))
 
 
 def _spec(features: str, own: FeatureSpec | None, say: Callable[[str], None]) -> Spec:
@@ -246,11 +260,6 @@ def _spec(features: str, own: FeatureSpec | None, say: Callable[[str], None]) ->
 
 def _view(own: Faces, parameters: dict[str, Any]) -> Array:
     return own.aligned if parameters["features"].startswith("sface") else own.crops
-
-
-def _estimator(own: Faces, parameters: dict[str, Any], say: Callable[[str], None]) -> LCLRRDL:
-    others = {name: value for name, value in parameters.items() if name != "features"}
-    return LCLRRDL(features=_spec(parameters["features"], own.spec, say), **others)
 
 
 def rates(answer: Answers, people: Array) -> list[float]:
@@ -272,17 +281,10 @@ def _sface_cost(faces: int, say: Callable[[str], None]) -> dict[str, Any]:
 
 def _cost(own: Faces, task: Task, parameters: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
     """Time of one face in the graph of a kit, and the size of the graph."""
-    images = _view(own, parameters)
-    gallery = Gallery(
-        images=images[task.train],
-        labels=np.array([f"{label:03d}" for label in task.labels]),
-        sources=tuple(map(str, task.train)),
-    )
-    others = {name: value for name, value in parameters.items() if name != "features"}
-    model = fit(gallery, _spec(parameters["features"], own.spec, say), others)
+    model = trained(own, task, parameters, say)
     built = graph.build(graph.factors_of(model), model.spec)
     run, taken = load_session(built, "the graph"), []
-    for image in images[task.test[:65]]:
+    for image in _view(own, parameters)[task.test[:65]]:
         start = time.process_time()
         run.run(None, {"crops": image[None]})
         taken.append(time.process_time() - start)

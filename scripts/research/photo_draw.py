@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
 from pathlib import Path
@@ -39,7 +39,7 @@ class Draw:
 
     files: tuple[Path, ...]
     people: NDArray[np.str_]
-    """(n,), the person in each photo."""
+    """(n,), the person in each photo; of misnamed photos, the name that they are enrolled with."""
     occluded: NDArray[np.bool_]
     """(n,), by the prefix of the file name."""
     enrolled: tuple[int, ...]
@@ -47,6 +47,8 @@ class Draw:
     strangers: tuple[int, ...]
     visits: dict[str, list[Visit]]
     """Rows of three photos: `bare` and `occluded` of enrolled people, and `strangers`."""
+    misnamed: tuple[int, ...] = ()
+    """Enrolled photos with the name of another enrolled person."""
 
     @property
     def used(self) -> tuple[int, ...]:
@@ -59,8 +61,9 @@ class Draw:
     def summary(self) -> str:
         people, strangers = (len(set(self.people[list(rows)])) for rows in (self.enrolled, self.strangers))
         photos = f"{len(self.kind(False))} bare and {len(self.kind(True))} occluded photos"
+        wrong = f" ({len(self.misnamed)} with a wrong name)" if self.misnamed else ""
         return (
-            f"{people} people enrolled with {plural(len(self.enrolled), 'photo')}, tested with {photos}; "
+            f"{people} people enrolled with {plural(len(self.enrolled), 'photo')}{wrong}, tested with {photos}; "
             f"{plural(strangers, 'stranger')} with {plural(len(self.strangers), 'photo')}."
         )
 
@@ -111,6 +114,16 @@ def draw(folder: Path, *, people: int, photos: int, strangers: int, seed: int, p
         strangers=tuple(row for person in unknown for row in own[person]),
         visits=_visits(tests, {person: own[person] for person in unknown}, occluded, rng),
     )
+
+
+def with_wrong_names(drawn: Draw, share: float, seed: int) -> Draw:
+    """Give a share of the enrolled photos, drawn at random, the name of another enrolled person."""
+    rng, names = np.random.default_rng([seed, 1]), np.unique(drawn.people[list(drawn.enrolled)])
+    misnamed = sorted(rng.permutation(drawn.enrolled)[: round(share * len(drawn.enrolled))].tolist())
+    people = drawn.people.copy()
+    for row in misnamed:
+        people[row] = rng.choice(names[names != drawn.people[row]])
+    return replace(drawn, people=people, misnamed=tuple(misnamed))
 
 
 def _visits(

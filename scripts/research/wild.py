@@ -44,14 +44,15 @@ from edge.kit.manifest import ALIGNMENT
 from edge.vision.confidence import BLANK, score_length, score_norm
 from edge.vision.detect import Face, FaceDetector, YuNetDetector
 from edge.vision.preprocess import SIZE
-from scripts.research.options import Seed
-from scripts.research.photo_draw import Draw, Visit, draw
+from scripts.research.options import OccludedPrefix, People, Photographs, Photos, Seed, Strangers
+from scripts.research.photo_draw import Draw, Visit, draw, with_wrong_names
 from scripts.research.sface_cosine import COSINE, SFaceCosine, to_means, to_nearest
 from trainer import training
 from trainer.baselines.registry import method_of
 from trainer.data import detector
 from trainer.data.gallery import Gallery, load_like
 from trainer.features.network import Network
+from trainer.model import Model
 from trainer.presets import DEFAULT, PRESETS
 from trainer.thresholds import FPIR
 from trainer.types import Say
@@ -115,12 +116,14 @@ class Presets:
             return load_like(folder / name, crop_shape, alignment, finder=finder)
 
         self.read = read
+        self.trained = cache(self._trained)
 
     def _load(self, network: Network | None) -> Gallery:
         crop_shape, alignment = (SIZE, ALIGNMENT) if network is None else (network.crop_shape, network.alignment)
         return self.read("enrolled", crop_shape, alignment)
 
-    def answers(self, preset: str) -> Answers:
+    def _trained(self, preset: str) -> tuple[Model, Gallery]:
+        """Return the model of a preset, with the threshold that `trainer fit` sets, and its training photos."""
         plan = training.prepare(
             self._load,
             None,
@@ -131,7 +134,14 @@ class Presets:
             say=self.say,
         )
         model = training.fit(plan.gallery, plan.spec, plan.parameters, fpir=FPIR)
-        others = self.read("others", plan.gallery.crop_shape, plan.gallery.alignment)
+        wrong = set(self.drawn.misnamed)
+        doubted = {int(Path(plan.gallery.sources[crop]).stem) for crop, _ in model.training["doubted"]}
+        self.say(f"{preset} doubts {len(doubted & wrong)} of {len(wrong)} wrong names, and {len(doubted - wrong)} right ones.")
+        return model, plan.gallery
+
+    def answers(self, preset: str) -> Answers:
+        model, enrolled = self.trained(preset)
+        others = self.read("others", enrolled.crop_shape, enrolled.alignment)
         rows = [int(Path(source).stem) for source in others.sources]
         batches = [model.scores(others.images[start : start + BATCH]) for start in range(0, len(rows), BATCH)]
         scores = np.concatenate(batches)
@@ -143,7 +153,7 @@ class Presets:
             labels=np.array(model.labels),
             scores=dict(zip(rows, scores / score_norm(scores)[:, None] * lengths[:, None], strict=True)),
             summed=_as_in_a_visit,
-            unusable=len(plan.gallery.rejected) + len(others.rejected),
+            unusable=len(enrolled.rejected) + len(others.rejected),
             threshold=None if model.calibration is None else model.calibration.confidence,
             ms=milliseconds(lambda crop: model.scores(crop[None]), crops),
         )
@@ -308,18 +318,20 @@ def chosen_systems(only: Sequence[str], people: int, say: Say) -> list[str]:
 
 @app.command()
 def main(
-    data: Annotated[Path, typer.Option(help="A folder per person, with photographs.")],
-    people: Annotated[int, typer.Option(min=2, help="People to enrol; all that have enough photos, if there are fewer.")],
-    photos: Annotated[int, typer.Option(min=1, help="Bare photos to enrol of each.")],
-    strangers: Annotated[int, typer.Option(min=1, help="People who are not enrolled, with all their photos.")],
+    data: Photographs,
+    people: People,
+    photos: Photos,
+    strangers: Strangers,
     seed: Seed = 0,
-    occluded_prefix: Annotated[str | None, typer.Option(help="How file names of occluded faces start, such as mask_.")] = None,
+    occluded_prefix: OccludedPrefix = None,
+    wrong_names: Annotated[float, typer.Option(min=0, max=1, help="Share of enrolled photos with another person's name.")] = 0,
     only: Annotated[list[str] | None, typer.Option(help="Measure this preset or cosine alone; may be repeated.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Measure all presets, and the cosine of SFace, on ordinary photographs; with more than 300 people, the default preset."""
     drawn = draw(data, people=people, photos=photos, strangers=strangers, seed=seed, prefix=occluded_prefix, say=console.say)
     names = chosen_systems(only or [], len(set(drawn.people[list(drawn.enrolled)])), console.say)
+    drawn = with_wrong_names(drawn, wrong_names, seed)
     console.say(drawn.summary())
     results: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="lclrr-wild-") as folder:

@@ -1,0 +1,105 @@
+"""Does the threshold hold that `trainer fit` sets? The default preset, on strangers that it has not seen.
+
+`photos` measures a draw from a folder per person (photo_draw.py); `laboratory` measures AR (mixed) and ORL (accuracy.py).
+What is printed, in percent, except for the threshold:
+- stated: the rate of strangers' photos that the model states, and its 95 % interval, from people who were left out.
+- FPIR: the unseen strangers' photos that get a name at the threshold, and the 95 % interval as if photos were independent.
+- FNIR: test photos, bare and occluded, that are missed at the threshold; exact: at the threshold that the target share of the
+  unseen strangers exceeds.
+- FPIR holds: `yes` if the FPIR is in the stated interval, `overlap` if only its interval reaches into it, otherwise `low` (too
+  strict) or `high`.
+- FNIR holds: `yes` if FNIR exceeds the exact one by at most one point.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from edge.cli import common as console
+from edge.errors import UsageError
+from scripts.research import accuracy, wild
+from scripts.research.options import DATA, Data, OccludedPrefix, People, Photographs, Photos, Seed, Splits, Strangers
+from scripts.research.photo_draw import draw
+from trainer.presets import DEFAULT, PRESETS
+from trainer.thresholds import FPIR, StrangerCalibration, interval
+
+TASKS = (("AR mixed", 0.3), ("AR mixed", 0.7), ("ORL", 0.7), ("ORL", 0.75))  # and the share of the people to enrol
+MOST_LOST = 1.0  # points of FNIR
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+def verdict(calibration: StrangerCalibration | None, tests: wild.Trials, strangers: NDArray[Any]) -> dict[str, str]:
+    """Return the cells of a table; `strangers` are the confidences of the unseen strangers' photos."""
+    if calibration is None:
+        raise UsageError("The threshold was not measured.", "Enrol more people.")
+    passed = int(np.sum(strangers >= calibration.confidence))
+    low, high = calibration.interval
+    fpir, (own_low, own_high) = passed / len(strangers), interval(passed, len(strangers))
+    missed = 100 * np.mean(~(tests.right & (tests.confidence >= calibration.confidence)))
+    exact = 100 * np.mean(~(tests.right & (tests.confidence > wild.bound(strangers, calibration.target))))
+    outside = "low" if fpir < low else "high"
+    return {
+        "threshold": f"{calibration.confidence:.4f}",
+        "stated": f"{100 * calibration.stated_rate:.2f} ({100 * low:.2f} to {100 * high:.2f})",
+        "FPIR": f"{100 * fpir:.2f} ({100 * own_low:.2f} to {100 * own_high:.2f})",
+        "FNIR": f"{missed:.2f}",
+        "exact": f"{exact:.2f}",
+        "difference": f"{missed - exact:+.2f}",
+        "FPIR holds": "yes" if low <= fpir <= high else "overlap" if own_low <= high and low <= own_high else outside,
+        "FNIR holds": "yes" if missed - exact <= MOST_LOST else "no",
+    }
+
+
+def table(rows: dict[str, dict[str, str]]) -> str:
+    titles = next(iter(rows.values()))
+    lines = [["", *titles], ["---"] * (len(titles) + 1), *([name, *cells.values()] for name, cells in rows.items())]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+@app.command()
+def photos(
+    data: Photographs,
+    people: People,
+    photos: Photos,
+    strangers: Strangers,
+    seed: Seed = 0,
+    occluded_prefix: OccludedPrefix = None,
+) -> None:
+    """Measure a draw from a folder of photographs."""
+    drawn = draw(data, people=people, photos=photos, strangers=strangers, seed=seed, prefix=occluded_prefix, say=console.say)
+    console.say(drawn.summary())
+    with tempfile.TemporaryDirectory(prefix="lclrr-calibration-") as folder:
+        presets = wild.Presets(drawn, Path(folder), console.say)
+        model, _ = presets.trained(DEFAULT)
+        answers = presets.answers(DEFAULT)
+    tests, unseen = (
+        wild.Trials.of([(row,) for row in rows], drawn.people, answers) for rows in (drawn.tests, drawn.strangers)
+    )
+    name = f"{data.name}, {len(model.labels)} x {photos}, seed {seed}"
+    typer.echo(table({name: verdict(model.calibration, tests, unseen.confidence)}))
+
+
+@app.command()
+def laboratory(splits: Splits = 1, data: Data = DATA) -> None:
+    """Measure AR with sunglasses and scarves, and ORL."""
+    sets, labels = accuracy.faces(data, console.say)
+    rows = {}
+    for wanted, share in TASKS:
+        for task in (task for task in accuracy.tasks_of(labels, splits, share) if task.name == wanted):
+            model = accuracy.trained(sets[task.faces], task, PRESETS[DEFAULT], console.say, FPIR)
+            answers, known = accuracy.answers_of(model, sets[task.faces].aligned[task.test]), task.people >= 0
+            tests = wild.Trials(right=(answers.labels == task.people)[known], confidence=answers.scores[known])
+            name = f"{task.name}, {len(model.labels)}, split {task.split}"
+            rows[name] = verdict(model.calibration, tests, answers.scores[~known])
+            console.say(f"{name}: {rows[name]}")
+    typer.echo(table(rows))
+
+
+if __name__ == "__main__":
+    console.run(app)
