@@ -65,6 +65,8 @@ def build_kit(
             f"The graph has {len(graphs[precision]) >> 20} MB, but a kit holds at most {kits.MAX_BYTES >> 20}.",
             "Use --precision int8, or a smaller embedding model.",
         )
+    if model.spec.network is not None:
+        measure.remember(graphs["fp32"], model.spec.network)
     judged = hard if unseen is None else unseen
     accuracies: dict[str, float] = {name: measure.accuracy(built, judged) for name, built in graphs.items()}
     loss = accuracies["fp32"] - accuracies[precision]

@@ -22,7 +22,7 @@ from export.nodes import PRECISIONS
 from trainer.baselines.coders import AnyCoding
 from trainer.data.augment import harden
 from trainer.data.gallery import Gallery
-from trainer.features.network import EMBEDDING, embeddings
+from trainer.features.network import EMBEDDING, Network, embeddings
 from trainer.model import Model
 from trainer.thresholds import StrangerCalibration
 from trainer.types import Array
@@ -256,6 +256,11 @@ def run_graph(graph: bytes, crops: Array) -> dict[str, Array]:
         return dict(zip(OUTPUTS, found, strict=True))
 
     return in_chunks(outputs, np.arange(len(crops)))
+
+
+def remember(graph: bytes, network: Network) -> None:
+    """Do not run the network of a graph with all digits again on crops that the trainer's network has seen."""
+    _network(graph)[1].update(network.known)
 
 
 @lru_cache(maxsize=len(PRECISIONS))

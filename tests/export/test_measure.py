@@ -174,6 +174,22 @@ def test_a_network_that_runs_apart_gives_the_outputs_of_the_whole_graph(precisio
     assert len(graph.head(built)) + len(graph.front(built)) < 1.5 * len(built)
 
 
+def test_vectors_of_the_trainer_are_used_again() -> None:
+    model, crops = network_model(), network_crops()[0][:6]
+    network = model.spec.network
+    assert network is not None
+    built = graph.build(Factors.of(model), model.spec)
+    before = measure.run_graph(built, crops)
+    network.vectors(crops)
+    measure._network.cache_clear()
+    measure.remember(built, network)
+    number = len(measure._network(built)[1])
+    assert number >= len(crops)
+    for name, values in measure.run_graph(built, crops).items():
+        np.testing.assert_allclose(values, before[name], atol=1e-5)
+    assert len(measure._network(built)[1]) == number, "nothing was computed again"
+
+
 def test_experts_have_no_residual_limit_and_a_provisional_threshold_above_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The dictionary of a network represents noise as well as faces, and noise scores far lower than strangers."""
     answers = iter([({"confidence": 0.9}, 4), ({"confidence": 0.2}, 8)])

@@ -121,8 +121,12 @@ class Network:
             channels = (np.float32(self._ordered(crop)) - np.float32(self.mean)) * np.float32(self.scale)
             return run(np.broadcast_to(channels, (1, 3, SIDE, SIDE)))[0]
 
-        known = _cache(self.sha256, self.mean, self.scale, self.channels)
-        return stacked(embeddings(crops, embedding, known), crops, self.own, self.share)
+        return stacked(embeddings(crops, embedding, self.known), crops, self.own, self.share)
+
+    @property
+    def known(self) -> dict[bytes, Array]:
+        """The network's own vectors of crops that it has seen, by the digest of the crop."""
+        return _cache(self.sha256, self.mean, self.scale, self.channels)
 
     def _ordered(self, crop: Array) -> Array:
         """Return the channels (3, H, W) of a crop in the network's order, or the only one (H, W)."""
