@@ -10,12 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
 
 from edge.errors import UsageError
 from edge.vision.preprocess import FeatureSpec
+from scripts import demo
 from scripts.qa import diagrams
 from scripts.research import accuracy as bench_accuracy
 from scripts.research import peer_recognizers as bench_peers
@@ -168,3 +170,15 @@ def test_shellcheck_finds_nothing() -> None:
     assert len(shell) > 10
     run = subprocess.run([find_program("shellcheck"), "--severity=warning", *shell], capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (0, "")
+
+
+def test_demo_unpacks_people_to_enrol_and_strangers_only(tmp_path: Path) -> None:
+    photos = {"anna": demo.MOST + 3, "ben": demo.EACH, "carl": demo.EACH + 1, "dora": 1}
+    with ZipFile(tmp_path / "lfw.zip", "w") as packed:
+        for name, number in photos.items():
+            for k in range(number):
+                packed.writestr(f"lfw/{name}/{name}_{k:02}.jpg", b"photo")
+    (tmp_path / "out").mkdir()
+    demo.unpack_some(tmp_path / "lfw.zip", tmp_path / "out", np.random.default_rng(0))
+    found = {folder.name: len(list(folder.iterdir())) for folder in (tmp_path / "out").iterdir()}
+    assert found == {"anna": demo.MOST, "carl": demo.EACH + 1, "dora": 1}
