@@ -140,9 +140,8 @@ def prepare(
     network = parse_network(features, say)
     if is_lclrrdl and network is not None and "parts" not in options:
         parameters["parts"] = None
-    if parameters.get("experts") and (parameters.get("copies") or parameters.get("parts")):
-        hint = "Leave --augment and --parts out, or use --preset tiny."
-        raise UsageError("The preset network paints its own copies and has no parts.", hint)
+    if parameters.get("experts"):
+        _check_options_of_experts(parameters, features, network)
     gallery, others = load(network), None
     notes = gallery.notes
     if strangers is not None:
@@ -156,6 +155,15 @@ def prepare(
         spec, reasons = chosen_features(gallery.images, gallery.labels, spec)
         notes += reasons
     return TrainingPlan(method=method, gallery=gallery, strangers=others, spec=spec, parameters=parameters, notes=notes)
+
+
+def _check_options_of_experts(parameters: dict[str, Any], features: str, network: Network | None) -> None:
+    """Raise UsageError for options that the preset network cannot use, before photos are read."""
+    if network is None:
+        raise UsageError(f"The preset network cannot use the features {features}.", "Use --features sface, or --preset tiny.")
+    if parameters.get("copies") or parameters.get("parts") or parameters.get("classifier_codes") == "training":
+        options = "--augment, --parts and --classifier-codes training"
+        raise UsageError(f"The preset network takes no {options}.", "Leave them out, or use --preset tiny.")
 
 
 def result_notes(plan: TrainingPlan, model: Model, *, calibrated: bool) -> list[str]:

@@ -140,6 +140,6 @@ def test_fit_uses_the_network_of_the_default_preset(trainer: TrainerCommand, tmp
     assert {name: model.parameters[name] for name in PRESETS["network"] if name != "features"} == {
         name: value for name, value in PRESETS["network"].items() if name != "features"
     }
-    for option in (("--augment",), ("--parts", "4x2")):
+    for option in (("--augment",), ("--parts", "4x2"), ("--preset", "network", "--features", "both")):
         code, _, err = trainer("fit", tmp_path / "photos", "--cropped", "-o", tmp_path / "door.npz", *option)
-        assert (code, "use --preset tiny" in err) == (2, True)
+        assert (code, "--preset tiny" in err) == (2, True)

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +30,7 @@ from edge.events.view import View
 from edge.kit import format as kits
 from edge.terminal.loop import Terminal
 from edge.vision.detect import Face
-from edge.vision.recognize import Recognizer
+from edge.vision.recognize import Recognition, Recognizer
 from tests.fakes.mjpeg_server import MjpegServer, jpeg, part
 from tests.fakes.scene_camera import SceneCamera
 from tests.fakes.sinks import CallbackSink, RecordingSink, RecordingViewer, fail
@@ -142,6 +143,17 @@ def test_unknown_person_is_recognised_a_few_times() -> None:
     assert denial.reason == "unknown person"
     assert denial.looks == terminal.counters["looks"]
     assert 5 <= terminal.counters["looks"] <= 12
+
+
+def test_length_of_the_scores_counts_in_a_visit() -> None:
+    """If the scores of a frame are short, as in kits with an absolute confidence, their direction is not enough."""
+
+    class ShortScores(Recognizer):
+        def look(self, image: Any, faces: Sequence[Face]) -> list[Recognition]:
+            return [replace(seen, score_length=0.1) for seen in super().look(image, faces)]
+
+    events, _ = run_to_end(SceneCamera(frames(GUEST, 8)), ShortScores(orl_door.recognizer().kit))
+    assert [decision for decision, _ in events.decisions] == ["denied"]
 
 
 def test_next_person_in_the_same_place_is_recognised() -> None:

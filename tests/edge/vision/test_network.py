@@ -25,8 +25,10 @@ from export import graph
 from export.graph import Factors
 from export.pack import bundle
 from export.verify import verify_kit
+from tests.fakes.scene_camera import SceneCamera
 from tests.fixtures import orl_door
 from tests.fixtures.portraits import find_orl, finder, people, yunet
+from tests.fixtures.terminals import run_to_end
 from trainer.data import gallery
 from trainer.downloads import SFACE
 from trainer.features.network import SIDE, Network, prepared
@@ -90,6 +92,19 @@ def test_enrolled_people_are_recognised_and_strangers_are_not() -> None:
     assert [one.label for one in strangers] == [None] * 4
     both = recognizer.recognize(orl_door.together(orl_door.GUEST, orl_door.OTHER, 1)[0])
     assert {one.label for one in both} == {orl_door.GUEST, orl_door.OTHER}
+
+
+def test_door_grants_enrolled_people_on_an_absolute_confidence() -> None:
+    recognizer = Recognizer(kits.parse(kit()))
+    frames = orl_door.frames(orl_door.GUEST, 4)
+    events, _ = run_to_end(SceneCamera(frames * 3), recognizer)
+    (grant,) = (event for event in events if event.grants)
+    assert grant.label == orl_door.GUEST
+    assert grant.confidence is not None
+    seen = [recognizer.recognize(frame)[0].confidence for frame in frames]
+    assert min(seen) <= grant.confidence <= max(seen) + 0.05, "on the scale of single frames"
+    events, _ = run_to_end(SceneCamera(orl_door.frames(orl_door.STRANGER, 4) * 20), recognizer)
+    assert [decision for decision, _ in events.decisions] == ["denied"]
 
 
 def test_frames_are_recognised_in_colour() -> None:
