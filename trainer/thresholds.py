@@ -8,6 +8,7 @@ share of these photos passes, by count and after smoothing:
 
 c_i (N,) confidences, s their standard deviation, Q the upper tail of the normal distribution. A count alone depends on one or
 two photos if N is small, and promises too much on average: of 60 photos it takes the highest, which 1.6 % of others exceed.
+Smoothing raises the threshold at most halfway to 1, the highest confidence.
 Zero errors in N trials support a rate of 3/N at best, so no lower rate is stated.
 """
 
@@ -116,8 +117,9 @@ def threshold(strangers: Array, fpir: float = FPIR) -> StrangerCalibration:
     if not 0 < fpir < 1:
         raise ParameterError(f"a false positive rate must be between 0 and 1, not {fpir}")
     falling = np.sort(strangers)[::-1]
-    allowed = int(fpir * len(falling))
-    bound = max(falling[allowed], smoothed_quantile(falling, fpir))
+    counted = falling[int(fpir * len(falling))]
+    # No confidence is above 1, but the smoothed distribution is: with few people a threshold above 1 would refuse everyone.
+    bound = max(counted, min(smoothed_quantile(falling, fpir), (counted + 1) / 2))
     least = np.ceil(1e4 * bound + 1e-6) / 1e4  # four digits, above the first photo that must not pass
     passed = int(np.sum(falling >= least))
     return StrangerCalibration(confidence=float(least), target=fpir, passed=passed, trials=len(falling))

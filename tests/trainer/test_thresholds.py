@@ -52,6 +52,14 @@ def test_threshold_of_few_strangers_holds_for_others() -> None:
     assert 0.005 < np.mean(rates) < 0.0125
 
 
+def test_smoothing_alone_gives_no_threshold_that_nobody_reaches() -> None:
+    """The confidence is at most 1. With few people that of strangers is high and spread widely."""
+    strangers = np.linspace(0.5, 0.96, 30)
+    assert smoothed_quantile(strangers, 0.01) > 1
+    assert threshold(strangers).confidence == pytest.approx(0.98, abs=2e-4)
+    assert threshold(np.append(strangers, 1.0)).confidence > 1
+
+
 def test_threshold_of_many_strangers_is_that_of_the_count() -> None:
     strangers = np.random.default_rng(0).normal(0.35, 0.05, 20_000)
     assert threshold(strangers).confidence == pytest.approx(np.quantile(strangers, 0.99), abs=0.003)
