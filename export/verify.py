@@ -96,6 +96,8 @@ class Reference:
             self.coding = restored_coding(kit.manifest.coding)
             self.factors = stored_in(kit.recognizer, self.coding)
             self._features = _features(kit)
+            if self.factors.confidence != kit.manifest.confidence:
+                raise ValueError("another kind of confidence")
         except (TypeError, ValueError, KeyError, StopIteration):
             raise KitError("The kit's manifest does not match its graph.", "Build the kit again.") from None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge.errors import ModelError, ParityError
+from edge.errors import KitError, ModelError, ParityError
 from edge.kit import format as kits
 from edge.kit.manifest import ABSOLUTE, RELATIVE, Thresholds
 from edge.vision.confidence import score_confidence, score_length, score_margin
@@ -104,6 +104,14 @@ def test_kit_of_other_templates_is_not_that_of_the_model() -> None:
     assert fingerprint(other) != fingerprint(trained)
     with pytest.raises(ParityError, match="not built from this model"):
         verify_kit(kit("both"), model=other)
+
+
+@pytest.mark.parametrize("experts", [True, False])
+def test_manifest_with_the_other_kind_of_confidence_is_rejected(experts: bool) -> None:
+    built = kit("both", experts=experts)
+    other = replace(built.manifest, confidence=RELATIVE if experts else ABSOLUTE)
+    with pytest.raises(KitError, match="manifest does not match its graph"):
+        verify_kit(replace(built, manifest=other))
 
 
 @pytest.mark.slow
