@@ -4,11 +4,11 @@ The people are split into folds. For each fold a model is trained without its pe
 model they are strangers. So every photo is a stranger's photo once. The threshold is the lowest one that at most the wanted
 share of these photos passes, by count and after smoothing:
 
-    mean over photos i of Q((t - c_i)/h) <= fpir     h = 1.06 s N^(-1/5)
+    mean over photos i of Q((t - c_i)/h) <= fpir     h = (4/N)^(1/3) s
 
-c_i (N,) confidences, s their standard deviation, Q the upper tail of the normal distribution. A count alone depends on one or
-two photos if N is small, and promises too much on average: of 60 photos it takes the highest, which 1.6 % of others exceed.
-Smoothing raises the threshold at most halfway to 1, the highest confidence.
+c_i (N,) confidences, s their standard deviation, Q the upper tail of the normal distribution, h the best width for a normal
+distribution function. A count alone depends on one or two photos if N is small, and promises too much on average: of 60
+photos it takes the highest, which 1.6 % of others exceed. Smoothing raises the threshold at most halfway to 1, the maximum.
 Zero errors in N trials support a rate of 3/N at best, so no lower rate is stated.
 """
 
@@ -127,7 +127,7 @@ def threshold(strangers: Array, fpir: float = FPIR) -> StrangerCalibration:
 
 def smoothed_quantile(confidence: Array, share: float) -> float:
     """Return the value that a smoothed `share` of confidences (N,) exceeds."""
-    width = max(1.06 * np.std(confidence) * len(confidence) ** -0.2, BLANK)
+    width = max(np.cbrt(4 / len(confidence)) * np.std(confidence), BLANK)
     low, high = np.array([confidence.min() - width, confidence.max() + width]) + width * norm.isf(share)
     return float(brentq(lambda value: np.mean(norm.sf((value - confidence) / width)) - share, low, high))
 

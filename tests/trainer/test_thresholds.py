@@ -41,7 +41,7 @@ def test_smoothed_share_exceeds_the_quantile(strangers: np.ndarray, share: float
     assert smoothed_quantile(strangers, share / 2) >= found
     assert smoothed_quantile(strangers + 0.25, share) == pytest.approx(found + 0.25, abs=1e-6)
     if np.std(strangers) > 1e-3:
-        width = 1.06 * np.std(strangers) * len(strangers) ** -0.2
+        width = np.cbrt(4 / len(strangers)) * np.std(strangers)
         assert np.mean(norm.sf(found, strangers, width)) == pytest.approx(share, rel=1e-3)
 
 
