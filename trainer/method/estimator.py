@@ -14,7 +14,7 @@ from trainer.data import augment
 from trainer.method.base import COLLAPSED, CodeClassifier, check_codes, random_atoms
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
-from trainer.method.experts import OWN_ETA, expert_rows, person_means, scaled, unit_ridge
+from trainer.method.experts import DOUBT_ETA, OWN_ETA, expert_rows, person_means, scaled, unit_ridge
 from trainer.method.label_noise import apparent_classes
 from trainer.method.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.method.solver import SCHEDULES, Schedule, SolverResult, Step, locality_weights, solve
@@ -128,7 +128,7 @@ class LCLRRDL(CodeClassifier):
         self.coder_, *self.part_coders_ = coders = part_coders(self.D_.astype(np.float32), rows, self._coding(len(samples)))
         self.codes_, *part_codes = codes = [coder.code(own) for coder, own in zip(coders, vectors, strict=True)]
         check_codes(self.codes_)
-        seen = apparent_classes(codes, labels, len(self.classes_), OWN_ETA) if self.doubt else labels
+        seen = apparent_classes(codes, labels, len(self.classes_), DOUBT_ETA) if self.doubt else labels
         self.looks_like_ = self.classes_[seen]
         H = one_hot(labels, len(self.classes_)) * (seen == labels)
         Z, H_copies = self.codes_, H

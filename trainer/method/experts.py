@@ -20,8 +20,9 @@ from trainer.features.spec import Spec
 from trainer.method.classifier import ridge
 from trainer.types import Array
 
-WEIGHTS = (1.0, 0.5, 0.4)  # of the cosine, the network's codes, our own features
-OWN_ETA = 0.1  # ridge of our own features
+WEIGHTS = (1.0, 0.5, 0.7)  # of the cosine, the network's codes, our own features
+OWN_ETA = 0.01  # ridge of our own features
+DOUBT_ETA = 0.1  # ridge of the search for wrong names
 
 
 def expert_rows(spec: Spec | None) -> list[Array]:
