@@ -183,7 +183,8 @@ def _landmark_weights(points: NDArray[Any]) -> NDArray[np.float64]:
     """
     left, right, _, *mouth = points
     ratio = abs(np.mean(mouth) - (left + right) / 2) / max(abs(right - left), BLANK)
-    lower = np.clip((ratio - MASKED_RATIO) / (BARE_RATIO - MASKED_RATIO), MASKED_WEIGHT, 1)
+    bare = np.clip((ratio - MASKED_RATIO) / (BARE_RATIO - MASKED_RATIO), 0, 1)
+    lower = MASKED_WEIGHT ** (1 - bare)  # a power, so that the crop changes evenly with the ratio
     weights = np.array([1, 1, lower, lower, lower])
     return weights / weights.sum()
 
