@@ -136,7 +136,9 @@ class Presets:
         model = training.fit(plan.gallery, plan.spec, plan.parameters, fpir=FPIR)
         wrong = set(self.drawn.misnamed)
         doubted = {int(Path(plan.gallery.sources[crop]).stem) for crop, _ in model.training["doubted"]}
-        self.say(f"{preset} doubts {len(doubted & wrong)} of {len(wrong)} wrong names, and {len(doubted - wrong)} right ones.")
+        if wrong or doubted:
+            counts = f"{len(doubted & wrong)} of {len(wrong)} wrong names, and {len(doubted - wrong)} right ones"
+            self.say(f"{preset} doubts {counts}.")
         return model, plan.gallery
 
     def answers(self, preset: str) -> Answers:
