@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from edge.decision.visit import Sighting, Visit, VisitRules
 from edge.errors import GalleryError, UsageError
+from edge.kit.manifest import ABSOLUTE, RELATIVE
 from scripts.research import photo_draw, wild
 from scripts.research.photo_draw import Draw, triples
 from scripts.research.sface_cosine import to_means, to_nearest
@@ -202,16 +203,16 @@ def test_result_by_hand() -> None:
     }
 
 
-@pytest.mark.parametrize("lengths", [(1.0, 1.0, 1.0), (0.4, 0.9, 2.5)], ids=["relative", "absolute"])
-def test_three_photos_are_summed_as_in_a_visit(lengths: tuple[float, ...]) -> None:
+@pytest.mark.parametrize(("kind", "lengths"), [(RELATIVE, (1.0, 1.0, 1.0)), (ABSOLUTE, (0.4, 0.9, 2.5))])
+def test_three_photos_are_summed_as_in_a_visit(kind: str, lengths: tuple[float, ...]) -> None:
     scores = np.random.default_rng(0).standard_normal((3, 6))
     scores /= np.linalg.norm(scores, axis=1, keepdims=True)
-    visit = Visit(number=1, first_seen=0.0, last_seen=0.0)
+    visit = Visit(number=1, first_seen=0.0, last_seen=0.0, kind=kind)
     for second, (row, length) in enumerate(zip(scores, lengths, strict=True)):
         confidence = min(length * float(row.max()), 1)
         sighting = Sighting(captured=float(second), confidence=confidence, scores=tuple(row.tolist()), score_length=length)
         visit = visit.after(sighting, None, VisitRules())
-    summed = wild._as_in_a_visit(scores * np.array(lengths)[:, None])
+    summed = wild._as_in_a_visit(scores * np.array(lengths)[:, None], kind)
     assert summed.argmax() == np.argmax(visit.evidence)
     assert min(summed.max(), 1) == pytest.approx(visit.confidence)
     assert visit.confidence < 1

@@ -23,6 +23,7 @@ from edge.decision.looks import wants_look
 from edge.decision.track import AMBIGUOUS
 from edge.decision.visit import Sighting, Visit, VisitRules
 from edge.errors import ParameterError
+from edge.vision.confidence import RELATIVE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,26 +74,30 @@ class Door:
         self,
         labels: Sequence[str],
         threshold: float,
+        kind: str = RELATIVE,
         *,
         rules: VisitRules | None = None,
         door_list: AccessRules | None = None,
         liveness: LivenessSettings | None = None,
         draw: Callable[[Sequence[str]], str] = secrets.choice,
     ) -> None:
-        """Without a `door_list`, every enrolled person may pass. `draw` chooses the prompt of a challenge."""
+        """`labels`, `threshold` and `kind` of the confidence are those of the kit.
+
+        Without a `door_list`, every enrolled person may pass. `draw` chooses the prompt of a challenge.
+        """
         self._rules, self._door_list = rules or VisitRules(), door_list
         self._liveness, self._draw = liveness or LivenessSettings(), draw
         self._last_met: dict[str, tuple[Decision, float]] = {}  # by person: last decision, last seen on that visit
         self._newest_visit, self._captured = 0, -math.inf
         self._prompts: list[tuple[int, str]] = []
         self._errors: list[Exception] = []
-        self.restart(labels, threshold)
+        self.restart(labels, threshold, kind)
 
-    def restart(self, labels: Sequence[str], threshold: float) -> None:
+    def restart(self, labels: Sequence[str], threshold: float, kind: str = RELATIVE) -> None:
         """Continue with another kit. No decision uses scores of two kits, but the people met before stay known."""
         if not 0 < threshold < math.inf:
             raise ParameterError(f"the threshold must be a number of more than 0, not {threshold!r}")
-        self._labels, self._threshold = tuple(labels), threshold
+        self._labels, self._threshold, self._kind = tuple(labels), threshold, kind
         self._visits: dict[int, Visit] = {}
         self._decided: dict[int, Decision] = {}
         self._challenges: dict[int, Challenge] = {}
@@ -156,7 +161,7 @@ class Door:
 
     def _add(self, number: int, sighting: Sighting, now: float, when: datetime) -> Decision | None:
         problem = self._problem(sighting, now)
-        start = Visit(number=number, first_seen=sighting.captured, last_seen=sighting.captured)
+        start = Visit(number=number, first_seen=sighting.captured, last_seen=sighting.captured, kind=self._kind)
         visit = self._visits[number] = self._visits.get(number, start).after(sighting, problem, self._rules)
         decision = None
         if number not in self._decided:

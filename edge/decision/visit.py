@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from edge.errors import require
-from edge.vision.confidence import score_margin, visit_confidence
+from edge.vision.confidence import RELATIVE, score_confidence, score_margin
 
 if TYPE_CHECKING:  # decisions do not load OpenCV
     from edge.vision.liveness import Relief, Surface
@@ -121,8 +121,9 @@ class Visit:
     """Sum of the scores of all usable sightings, each weighted by its confidence. Many frames of an unknown person outweigh a
     few false matches, and a clear frame counts more than an unclear one."""
     weight: float = 0.0
-    length: float = 0.0
-    """Sum of these weights, and of the weighted lengths of the scores."""
+    """Sum of these weights."""
+    kind: str = RELATIVE
+    """The kind of confidence that the kit has (edge.vision.confidence)."""
     problems: Counter[str] = field(default_factory=Counter)
     """Number of unusable sightings by reason."""
 
@@ -138,7 +139,7 @@ class Visit:
         if self.recent and sighting.captured - self.recent[-1].captured < rules.gap_seconds:
             return visit
         weight = max(sighting.confidence, 0.0)
-        scores = tuple(weight * score for score in sighting.scores or ())
+        scores = tuple(weight * sighting.score_length * score for score in sighting.scores or ())
         return replace(
             visit,
             usable=self.usable + 1,
@@ -146,19 +147,21 @@ class Visit:
             recent=(*self.recent, sighting)[-rules.window :],
             evidence=tuple(map(sum, zip(self.evidence, scores, strict=True))) if self.evidence else scores,
             weight=self.weight + weight,
-            length=self.length + weight * sighting.score_length,
         )
 
     @property
     def confidence(self) -> float:
         """Confidence of the summed scores."""
-        return float(visit_confidence(self.evidence, self._mean_length)) if self.evidence else 0.0
+        return float(score_confidence(self._scores, self.kind)) if self.evidence else 0.0
 
     @property
     def margin(self) -> float:
         """Lead of the top of the summed scores over the second, on the scale of the confidence."""
-        return float(score_margin(self.evidence)) * self._mean_length if len(self.evidence) > 1 else self.confidence
+        return float(score_margin(self._scores, self.kind)) if len(self.evidence) > 1 else self.confidence
 
     @property
-    def _mean_length(self) -> float:
-        return self.length / self.weight if self.weight > 0 else 1.0
+    def _scores(self) -> tuple[float, ...]:
+        """The scores of the visit. If the confidence is absolute, their size counts: they are a mean, not a sum."""
+        if self.kind == RELATIVE or self.weight == 0:
+            return self.evidence
+        return tuple(score / self.weight for score in self.evidence)

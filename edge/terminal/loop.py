@@ -87,7 +87,12 @@ class Terminal:
         if self._liveness.challenge:
             self.counters.update({Count.CHALLENGES_MET: 0, Count.CHALLENGES_NOT_MET: 0})
         self._door = Door(
-            manifest.labels, manifest.thresholds.confidence, rules=self._rules, door_list=door_list, liveness=self._liveness
+            manifest.labels,
+            manifest.thresholds.confidence,
+            manifest.confidence,
+            rules=self._rules,
+            door_list=door_list,
+            liveness=self._liveness,
         )
 
     def run(self, stop: threading.Event | None = None) -> None:
@@ -160,7 +165,7 @@ class Terminal:
             return
         if change.recognizer is not None:
             manifest = change.recognizer.kit.manifest
-            self._door.restart(manifest.labels, manifest.thresholds.confidence)
+            self._door.restart(manifest.labels, manifest.thresholds.confidence, manifest.confidence)
             self._tracker.restart()
             self._recognitions.clear()
             self.recognizer = change.recognizer

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edge.kit.manifest import RELATIVE
+from edge.kit.manifest import RELATIVE as RELATIVE  # decisions do not know kits
 
 BLANK = 1e-6
 """A vector shorter than this counts as zero. Scaling it to unit length would only amplify noise."""
@@ -35,11 +35,6 @@ def score_margin(scores: ArrayLike, kind: str = RELATIVE) -> NDArray[Any]:
 def score_length(scores: ArrayLike, kind: str = RELATIVE) -> NDArray[Any]:
     """Norm (...) of scores (..., C) on the scale of the confidence: 1 if the confidence is relative."""
     return score_norm(scores) / _scale(scores, kind)
-
-
-def visit_confidence(evidence: ArrayLike, length: float) -> NDArray[Any]:
-    """Confidence of a visit, from the sum of its scores at unit length and the mean of their lengths (score_length)."""
-    return np.minimum(score_confidence(evidence) * length, 1)
 
 
 def _scale(scores: ArrayLike, kind: str) -> NDArray[Any]:

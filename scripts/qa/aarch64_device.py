@@ -32,7 +32,7 @@ NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 def run_kit(recognizer: Recognizer, frames: NDArray[np.uint8], captured: NDArray[np.float64]) -> dict[str, Any]:
     """Return the results of detection, alignment, recognition, tracking and decision for all frames."""
     manifest = recognizer.kit.manifest
-    tracker, door = Tracker(), Door(manifest.labels, manifest.thresholds.confidence)
+    tracker, door = Tracker(), Door(manifest.labels, manifest.thresholds.confidence, manifest.confidence)
     faces, decisions = [], list[Decision]()
     start = time.perf_counter()
     for frame, now in zip(frames, captured.tolist(), strict=True):

@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from math import floor
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,7 +40,7 @@ from threadpoolctl import threadpool_limits
 
 from edge.cli import common as console
 from edge.errors import EdgeError, GalleryError, UsageError
-from edge.kit.manifest import ALIGNMENT
+from edge.kit.manifest import ALIGNMENT, RELATIVE
 from edge.vision.confidence import BLANK, score_length, score_norm
 from edge.vision.detect import Face, FaceDetector, YuNetDetector
 from edge.vision.preprocess import SIZE
@@ -154,18 +154,18 @@ class Presets:
         return Answers(
             labels=np.array(model.labels),
             scores=dict(zip(rows, scores / score_norm(scores)[:, None] * lengths[:, None], strict=True)),
-            summed=_as_in_a_visit,
+            summed=partial(_as_in_a_visit, kind=model.confidence),
             unusable=len(enrolled.rejected) + len(others.rejected),
             threshold=None if model.calibration is None else model.calibration.confidence,
             ms=milliseconds(lambda crop: model.scores(crop[None]), crops),
         )
 
 
-def _as_in_a_visit(scores: NDArray[Any]) -> NDArray[Any]:
-    """Return the sum of scores, each weighted by its confidence, with the mean of their lengths (edge.decision.visit)."""
-    weights, lengths = np.clip(scores.max(axis=1), 0, 1), score_norm(scores)
-    total = (weights / lengths) @ scores
-    return np.asarray(total / score_norm(total) * (weights @ lengths) / max(weights.sum(), BLANK))
+def _as_in_a_visit(scores: NDArray[Any], kind: str) -> NDArray[Any]:
+    """Return the scores of a visit with these photos, each weighted by its confidence (edge.decision.visit)."""
+    weights = np.clip(scores.max(axis=1), 0, 1)
+    total = weights @ scores
+    return np.asarray(total / (score_norm(total) if kind == RELATIVE else max(weights.sum(), BLANK)))
 
 
 class Cosines:

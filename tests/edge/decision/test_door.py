@@ -156,7 +156,7 @@ def test_summed_scores_must_be_highest_for_the_same_person() -> None:
 
 def visit_of(*frames: tuple[float, ...], kind: str) -> Visit:
     """Return a visit whose frames have these scores."""
-    visit = Visit(number=1, first_seen=0.0, last_seen=0.0)
+    visit = Visit(number=1, first_seen=0.0, last_seen=0.0, kind=kind)
     for i, scores in enumerate(frames):
         unit = tuple((np.array(scores) / score_norm(scores)).tolist())
         confidence, length = float(score_confidence(scores, kind)), float(score_length(scores, kind))
@@ -180,13 +180,17 @@ def test_equal_frames_have_the_confidence_of_one_frame(scores: list[float]) -> N
 def test_confidence_of_a_visit_comes_from_the_summed_scores(kind: str) -> None:
     frames = np.array([(0.9, 0.2, 0.1, 0.0), (0.3, 0.6, 0.0, -0.2), (0.5, 0.1, 0.3, 0.1)])
     weights, lengths = score_confidence(frames, kind), score_length(frames, kind)
-    total = (weights / score_norm(frames)) @ frames
-    length = weights @ lengths / weights.sum()
+    total = (weights * lengths / score_norm(frames)) @ frames
+    scale = np.linalg.norm(total) if kind == RELATIVE else weights.sum()
     visit = visit_of(*map(tuple, frames.tolist()), kind=kind)
-    assert visit.confidence == pytest.approx(length * total.max() / np.linalg.norm(total))
+    assert visit.confidence == pytest.approx(total.max() / scale)
     first, second = np.sort(total)[::-1][:2]
-    assert visit.margin == pytest.approx(length * (first - second) / np.linalg.norm(total))
-    assert (length == 1) == (kind == RELATIVE)
+    assert visit.margin == pytest.approx((first - second) / scale)
+
+
+def test_absolute_confidence_of_a_visit_is_never_above_the_mean_of_its_frames() -> None:
+    frames = (0.6, 0.1, 0.3, 0.0), (0.5, 0.3, 0.0, 0.2), (0.1, 0.6, 0.2, 0.3)
+    assert visit_of(*frames, kind=ABSOLUTE).confidence < 0.5 < visit_of(*frames, kind=RELATIVE).confidence
 
 
 def test_unclear_frames_lower_the_absolute_confidence_of_a_visit() -> None:

@@ -28,6 +28,7 @@ from edge.events.event import Event
 from edge.events.sink import OutputClosed
 from edge.events.view import View
 from edge.kit import format as kits
+from edge.kit.manifest import ABSOLUTE
 from edge.terminal.loop import Terminal
 from edge.vision.detect import Face
 from edge.vision.recognize import Recognition, Recognizer
@@ -152,7 +153,9 @@ def test_length_of_the_scores_counts_in_a_visit() -> None:
         def look(self, image: Any, faces: Sequence[Face]) -> list[Recognition]:
             return [replace(seen, score_length=0.1) for seen in super().look(image, faces)]
 
-    events, _ = run_to_end(SceneCamera(frames(GUEST, 8)), ShortScores(orl_door.recognizer().kit))
+    kit = orl_door.recognizer().kit
+    kit = replace(kit, manifest=replace(kit.manifest, confidence=ABSOLUTE))
+    events, _ = run_to_end(SceneCamera(frames(GUEST, 8)), ShortScores(kit))
     assert [decision for decision, _ in events.decisions] == ["denied"]
 
 

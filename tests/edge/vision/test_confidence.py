@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge.kit.manifest import ABSOLUTE, CONFIDENCES
-from edge.vision.confidence import score_confidence, score_length, score_margin, score_norm, visit_confidence
+from edge.vision.confidence import score_confidence, score_length, score_margin, score_norm
 
 
 def test_confidence_and_margin_are_relative_to_the_norm() -> None:
@@ -34,5 +34,5 @@ def test_absolute_confidence_is_the_top_score_of_at_most_one() -> None:
 def test_confidence_follows_from_direction_and_length(kind: str) -> None:
     scores = np.random.default_rng(0).normal(0, 0.6, (20, 5))
     unit = scores / score_norm(scores)[:, None]
-    found = [visit_confidence(row, float(length)) for row, length in zip(unit, score_length(scores, kind), strict=True)]
-    np.testing.assert_allclose(found, score_confidence(scores, kind))
+    sized = unit * score_length(scores, kind)[:, None]
+    np.testing.assert_allclose(np.minimum(sized.max(axis=1), 1), score_confidence(scores, kind))
