@@ -47,7 +47,6 @@ OURS: dict[str, dict[str, Any]] = {
     "ours, `tiny`": PRESETS["tiny"],
     "ours, `minimal`": PRESETS["minimal"],
     "ours, `network`": PRESETS["network"],
-    "ours, `network`, SFace alone": PRESETS["network"] | {"features": "sface"},
 }
 COSINE = "SFace, nearest cosine"
 TIMED = "AR mixed"  # the task that is timed, on its first split
