@@ -2,7 +2,7 @@
 
     crops (N,H,W) uint8 -> features x (N,d) -> code w (N,r) -> scores (N,C), label, confidence, margin, code_norm, residual
 
-The arithmetic is that of edge.vision.preprocess.features and trainer.method.coding. The comment above some nodes is the NumPy
+Features are in export.feature_graph; the arithmetic here is that of trainer.method.coding. The comment above some nodes is the NumPy
 line that they compute. Faces are rows here, so a product reads U in its stored order. Folded before: D = U diag(s) V', V into
 the classifier (B = WV), the kernels of blur and Sobel, and the penalty schedule. A network replaces the feature nodes, and
 takes BGR crops (N,H,W,3) unless it is a grey one. A baseline's model replaces the coder (export.baseline_graph).
@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from threadpoolctl import threadpool_limits
 
 from edge.errors import UsageError
 from edge.kit.manifest import ABSOLUTE, RELATIVE
 from edge.vision.confidence import BLANK
-from edge.vision.preprocess import GREY_WEIGHTS, FeatureSpec, direction_vectors
 from export.baseline_graph import BaselineFactors
+from export.feature_graph import feature_nodes, network_nodes
 from export.nodes import EPS, TINY, Graph, Precision, stored_constants
 from trainer.baselines.coders import AnyCoding, BaselineCoder
-from trainer.features.network import CHANNELS, EMBEDDING, Network, prepared
+from trainer.features.network import EMBEDDING
 from trainer.features.spec import Spec
 from trainer.method.coding import ROUNDING, Coder, Coding, code_by_factors, project
 from trainer.method.parts import FAINT, fuse, unit_part
@@ -209,10 +209,10 @@ def build(factors: AnyFactors, spec: Spec, precision: Precision = "fp32") -> byt
         g("Reshape", [images, g.constant("image_shape", np.array([-1, 1, spec.height, spec.width], np.int64))], "images")
     # x = spec.vectors(crops)
     if spec.network is not None:
-        x = _embedding(g, spec.network, precision)
+        x = network_nodes(g, spec.network, precision)
     else:
         assert spec.own is not None
-        x = _features(g, spec.own)
+        x = feature_nodes(g, spec.own)
     people = factors.write(g, x, precision)
 
     # top, second = two largest of scores;  label = argmax(scores)
@@ -250,7 +250,7 @@ def _own(g: Graph, x: str, rows: Array | None) -> str:
     if rows is None:
         return x
     own = g("Gather", [x, g.constant("rows", rows.astype(np.int64))], "own", axis=1)
-    return g("Mul", [own, _unit_scale(g, own)[0]], "own_x")
+    return g("Mul", [own, g.unit_scale(own)[0]], "own_x")
 
 
 def _part_scores(g: Graph, x: str, factors: Factors, precision: Precision) -> list[str]:
@@ -288,99 +288,6 @@ def _visible(g: Graph, images: str, *, colour: bool) -> str:
         contrast = g("ReduceMax", [contrast], "contrast", axes=[1], keepdims=0)
     visible = g("Greater", [contrast, g.scalar("least_contrast", CONTRAST)], "is_visible")
     return g("Cast", [visible], "visible", to=TensorProto.FLOAT)
-
-
-def _embedding(g: Graph, spec: Network, precision: Precision) -> str:
-    """Return x (N,d): trainer.features.network.Network.vectors."""
-    # channels = (ordered - mean) * scale; a grey one three times
-    ordered, name = "images", CHANNELS if spec.colour else "grey"
-    if spec.channels == "rgb":
-        ordered = g("Gather", ["images", g.constant("rgb", np.array([2, 1, 0], np.int64))], "ordered", axis=1)
-    centred = g("Sub", [ordered, g.scalar("mean", spec.mean)], "centred")
-    g("Mul", [centred, g.scalar("channel_scale", spec.scale)], name)
-    if not spec.colour:
-        g("Concat", [name] * 3, CHANNELS, axis=1)
-    model = prepared(spec.model)
-    g.opset = max(g.opset, model.opset_import[0].version)
-    for tensor in model.graph.initializer:
-        value = numpy_helper.to_array(tensor)
-        g.weight(tensor.name, value, precision if value.ndim > 1 and value.dtype == np.float32 else "fp32")
-    g.nodes += model.graph.node
-    # unit_rows(embedding)
-    if spec.own is None:
-        return g("Mul", [EMBEDDING, _unit_scale(g, EMBEDDING)[0]], "x")
-    # hstack([share * unit_rows(embedding), sqrt(1 - share**2) * ours])
-    unit = g("Mul", [EMBEDDING, _unit_scale(g, EMBEDDING)[0]], "unit_embedding")
-    images = "images"
-    if spec.colour:
-        # to_grey(crops)
-        weighted = g("Mul", [images, g.constant("grey_weights", GREY_WEIGHTS.reshape(1, 3, 1, 1))], "weighted_channels")
-        channel_axis = g.constant("channel_axis", np.array([1], np.int64))
-        images = g("ReduceSum", [weighted, channel_axis], "grey_images", keepdims=1)
-    parts = [
-        g("Mul", [part, g.scalar(f"{part}_share", share)], f"{part}_in_x")
-        for part, share in ((unit, spec.share), (_features(g, spec.own, images, "ours"), np.sqrt(1 - spec.share**2)))
-    ]
-    return g("Concat", parts, "x", axis=1)
-
-
-def _features(g: Graph, spec: FeatureSpec, images: str = "images", name: str = "x") -> str:
-    """Return (N,d), named `name`: edge.vision.preprocess.features of the images (N,1,H,W)."""
-    parts = []
-    if spec.kind != "gradient":
-        parts.append(_cells(g, images, 1, spec.cell, spec, "pixels"))
-    if spec.kind != "pixels":
-        directions = _directions(g, images, spec)
-        parts.append(_cells(g, directions, len(direction_vectors()), spec.gradient_cell, spec, "gradient"))
-    scales, present = zip(*(_unit_scale(g, part) for part in parts), strict=True)
-    if len(parts) == 1:
-        return g("Mul", [parts[0], scales[0]], name)
-    # unit_rows(hstack(unit parts)): the length is the square root of the number of parts that are not blank
-    number = g("Max", [g("Add", present, "parts_present"), g.scalar("one", 1.0)], "parts_or_one")
-    length = g("Sqrt", [number], "parts_length")
-    scaled = [
-        g("Mul", [part, g("Div", [scale, length], f"{part}_scale_in_x")], f"{part}_in_x")
-        for part, scale in zip(parts, scales, strict=True)
-    ]
-    return g("Concat", scaled, name, axis=1)
-
-
-def _directions(g: Graph, images: str, spec: FeatureSpec) -> str:
-    """Return gradient directions (N,directions,H,W)."""
-    along, across = spec.slope_kernels
-    radius = len(along) // 2
-    # padded = pad(images, radius, mode="edge")
-    pads = g.constant("pads", np.array([0, 0, radius, radius, 0, 0, radius, radius], np.int64))
-    padded = g("Pad", [images, pads], "padded", mode="edge")
-    # slope_x = filter(filter(padded, along, 2), across, 1);  slope_y = filter(filter(padded, across, 2), along, 1)
-    rows = g.constant("row_kernels", np.stack([along, across])[:, None, None, :])
-    columns = g.constant("column_kernels", np.stack([across, along])[:, None, :, None])
-    slope = g("Conv", [g("Conv", [padded, rows], "slope_rows"), columns], "slope", group=2)
-    # length = sqrt(slope_x**2 + slope_y**2 + flat**2);  slope /= length
-    squared = g("Add", [g.sum_squares(slope, "slope_squared"), g.scalar("flat_squared", spec.flat**2)], "slope_length_squared")
-    length = g("Sqrt", [squared], "slope_length")
-    unit = g("Div", [slope, length], "unit_slope")
-    # maximum(x * slope_x + y * slope_y, 0) ** 2 for x, y in direction_vectors()
-    kernels = g.constant("direction_vectors", direction_vectors()[:, :, None, None])
-    positive = g("Relu", [g("Conv", [unit, kernels], "projections")], "positive")
-    return g("Mul", [positive, positive], "directions")
-
-
-def _cells(g: Graph, channels: str, count: int, cell: int, spec: FeatureSpec, name: str) -> str:
-    """Return means over square cells, flattened."""
-    if cell > 1:
-        channels = g("AveragePool", [channels], f"{name}_cells", kernel_shape=[cell, cell], strides=[cell, cell])
-    length = count * (spec.height // cell) * (spec.width // cell)
-    return g("Reshape", [channels, g.constant(f"{name}_shape", np.array([-1, length], np.int64))], name)
-
-
-def _unit_scale(g: Graph, rows: str) -> tuple[str, str]:
-    """Return the factors that scale rows to unit length (0 for a blank row), and 1 for each row that is not blank."""
-    blank = g.scalar("blank", BLANK)
-    # present = length > BLANK;  scale = present / maximum(length, BLANK)
-    length = g("Sqrt", [g.sum_squares(rows, f"{rows}_squared")], f"{rows}_length")
-    present = g("Cast", [g("Greater", [length, blank], f"{rows}_above")], f"{rows}_present", to=TensorProto.FLOAT)
-    return g("Div", [present, g("Max", [length, blank], f"{rows}_divisor")], f"{rows}_scale"), present
 
 
 def _project(g: Graph, x: str, factors: Factors) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.helper import make_tensor_value_info as make_info
 
+from edge.vision.confidence import BLANK
 from edge.vision.recognize import OUTPUTS
 from trainer.features.spec import Spec
 from trainer.types import Array
@@ -65,6 +66,14 @@ class Graph:
         """Return (N,1). In onnxruntime ReduceSum is a hundred times as accurate as ReduceSumSquare, and not slower."""
         axis = self.constant("axis_1", np.array([1], np.int64))
         return self("ReduceSum", [self("Mul", [rows, rows], f"{rows}_squares"), axis], name, keepdims=1)
+
+    def unit_scale(self, rows: str) -> tuple[str, str]:
+        """Return the factors that scale rows to unit length (0 for a blank row), and 1 for each row that is not blank."""
+        blank = self.scalar("blank", BLANK)
+        # present = length > BLANK;  scale = present / maximum(length, BLANK)
+        length = self("Sqrt", [self.sum_squares(rows, f"{rows}_squared")], f"{rows}_length")
+        present = self("Cast", [self("Greater", [length, blank], f"{rows}_above")], f"{rows}_present", to=TensorProto.FLOAT)
+        return self("Div", [present, self("Max", [length, blank], f"{rows}_divisor")], f"{rows}_scale"), present
 
     def model(self, spec: Spec, people: int) -> bytes:
         """Return the checked and serialised graph."""

@@ -6,7 +6,7 @@ A network gets crops in colour, uint8 (H, W, 3), BGR like frames. Our own featur
 `pixels` is the crop averaged over square cells. `gradient` is the direction of the grey-level slope, which changes little with
 the light: blur and Sobel, the slope divided by its length, its positive part along eight directions, squared, averaged over
 cells. `both` stacks the two with equal weight. Each step is an ONNX operator (Pad, Conv, Relu, AveragePool...), so that
-export/graph.py can put the same arithmetic into the graph.
+export/feature_graph.py can put the same arithmetic into the graph.
 """
 
 from dataclasses import asdict, dataclass
