@@ -1,6 +1,6 @@
 """Decide in which frames of a visit the face is recognised. In the other frames it is only tracked.
 
-The first `needed` good frames are recognised at once, so that nobody waits. A frame that recognised a person is confirmed by
+The first `needed` good frames are recognised at once, without waiting. A frame that recognised a person is confirmed by
 the next one. All other looks are spread over the patience, so that a person who takes off sunglasses is still seen; the last
 `needed - 1` looks are kept to confirm. A clearly better frame is recognised before its time.
 """

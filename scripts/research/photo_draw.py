@@ -102,7 +102,7 @@ def draw(folder: Path, *, people: int, photos: int, strangers: int, seed: int, p
     more = [person for person in others if len(own[person]) > 1]
     unknown = sorted([*rng.permutation(single).tolist(), *rng.permutation(more).tolist()][:strangers])
     if not unknown:
-        raise UsageError("Nobody is left to be a stranger.", "Lower --people.")
+        raise UsageError("No person is left as a stranger.", "Lower --people.")
     if len(unknown) < strangers:
         say(f"Only {plural(len(unknown), 'stranger')}: all other people are enrolled.")
     return Draw(

@@ -194,7 +194,7 @@ def test_absolute_confidence_of_a_visit_is_never_above_the_mean_of_its_frames() 
 
 
 def test_unclear_frames_lower_the_absolute_confidence_of_a_visit() -> None:
-    """The scores of the second frame have the same direction, but are shorter: a face that resembles nobody."""
+    """The scores of the second frame have the same direction, but are shorter: a face that resembles no enrolled person."""
     clear, faint = (0.9, 0.1, 0.1, 0.1), (0.3, 0.1 / 3, 0.1 / 3, 0.1 / 3)
     assert visit_of(clear, faint, kind=ABSOLUTE).confidence == pytest.approx(0.75, abs=1e-6)  # (0.9^2 + 0.3^2) / (0.9 + 0.3)
     assert visit_of(clear, faint, kind=RELATIVE).confidence == pytest.approx(visit_of(clear, kind=RELATIVE).confidence)

@@ -73,7 +73,7 @@ def anna(at: float) -> str | None:
     return "anna"
 
 
-def nobody(at: float) -> str | None:
+def unknown_person(at: float) -> str | None:
     return None
 
 
@@ -86,7 +86,7 @@ def test_recognised_person_is_granted_on_the_first_frames() -> None:
 
 
 def test_unknown_person_is_denied_after_patience_with_looks_spread_over_it() -> None:
-    visit = Watched().sees(30.0, nobody)
+    visit = Watched().sees(30.0, unknown_person)
     (denial,) = visit.decisions
     assert (denial.reason, denial.looks) == ("unknown person", len(visit.looks))
     assert denial.captured == pytest.approx(4.0, abs=0.1)
@@ -114,14 +114,14 @@ def test_look_that_recognises_a_person_is_confirmed_by_the_next_frame() -> None:
 
 
 def test_clearly_better_frame_is_recognised_before_its_turn() -> None:
-    visit = Watched().sees(0.3, nobody).sees(0.2, nobody, grade=lambda at: 0.7)
+    visit = Watched().sees(0.3, unknown_person).sees(0.2, unknown_person, grade=lambda at: 0.7)
     assert len(visit.looks) == 3, "a little better is not enough"
-    assert len(visit.sees(1 / 15, nobody, grade=lambda at: 0.8).looks) == 4
-    assert len(visit.sees(1 / 15, nobody, grade=lambda at: 0.8).looks) == 4, "the same again is not better"
+    assert len(visit.sees(1 / 15, unknown_person, grade=lambda at: 0.8).looks) == 4
+    assert len(visit.sees(1 / 15, unknown_person, grade=lambda at: 0.8).looks) == 4, "the same again is not better"
 
 
 def test_better_frames_leave_looks_to_confirm() -> None:
-    visit = Watched().sees(3.5, nobody, grade=lambda at: 2 ** (15 * at))
+    visit = Watched().sees(3.5, unknown_person, grade=lambda at: 2 ** (15 * at))
     assert len(visit.looks) == 10
 
 
@@ -165,7 +165,7 @@ def test_frames_are_skipped_only_while_nothing_is_due() -> None:
     assert not Door(("anna", "ben"), 0.8).can_skip(0.0), "a new person must be found at once"
     granted = Watched().sees(10.0, anna)
     assert granted.skippable == granted.frame - 3, "all frames after the decision"
-    unknown = Watched().sees(4.0, nobody)
+    unknown = Watched().sees(4.0, unknown_person)
     assert 0.5 * unknown.frame < unknown.skippable < unknown.frame - len(unknown.looks) + 1
 
 
@@ -266,7 +266,7 @@ def test_end_of_a_challenge_has_looks_of_its_own() -> None:
 def test_challenge_is_not_met_by_a_face_that_is_not_recognised_while_it_moves() -> None:
     visit = Watched(liveness=ONCE).sees(0.2, anna, head=relief(view(HEAD)))
     for points in [point for point in turn(HEAD, "left") for _ in range(2)]:
-        visit.sees(1 / 15, nobody, head=relief(points))
+        visit.sees(1 / 15, unknown_person, head=relief(points))
     visit.sees(10.0, anna, head=relief(view(HEAD)))
     assert [d.reason for d in visit.decisions] == ["challenge failed: timeout"]
 
@@ -279,6 +279,6 @@ def test_looks_of_a_challenge_are_limited_and_notice_another_person() -> None:
     other = Watched(liveness=ONCE).sees(0.2, anna, head=still).sees(2.0, lambda at: "ben", head=still)
     assert [d.reason for d in other.decisions] == ["challenge failed: another person"]
     out = relief(view(HEAD, yaw=30))
-    turned = Watched(liveness=ONCE).sees(0.2, anna, head=still).sees(20.0, nobody, head=out)
+    turned = Watched(liveness=ONCE).sees(0.2, anna, head=still).sees(20.0, unknown_person, head=out)
     assert [d.reason for d in turned.decisions] == ["challenge failed: timeout"]
     assert len(turned.looks) <= 3 + 12

@@ -182,7 +182,7 @@ def test_crop_may_reach_outside_the_photo_if_the_landmarks_do_not(album: Path) -
 
 
 def test_photos_of_faces_only_need_cropped(album: Path) -> None:
-    """A note if most photos are unusable, an error if nobody has a usable one: both name the option that is missing."""
+    """A note if most photos are unusable, an error if no person has a usable one: both name the option that is missing."""
     for name in ("s1", "s2"):
         for number in range(3):
             write_photo(album / name / f"small {number}.png", smooth_image(number + 10 * (name == "s1")))
