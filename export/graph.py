@@ -3,7 +3,7 @@
     crops (N,H,W) uint8 -> features x (N,d) -> code w (N,r) -> scores (N,C), label, confidence, margin, code_norm, residual
 
 Features are in export.feature_graph; the arithmetic here is that of trainer.method.coding. The comment above some nodes is
-the NumPy line that they compute. Faces are rows here, so a product reads U in its stored order. Folded before: D = U diag(s) V',
+the NumPy line that they compute. Faces are rows, so a product reads U in its stored order. Folded before: D = U diag(s) V',
 V into the classifier (B = WV), and the penalty schedule. A network takes BGR crops (N,H,W,3) unless it is a grey one. A
 baseline's model replaces the coder (export.baseline_graph).
 """
