@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from edge.errors import EdgeError, UsageError
 
@@ -22,15 +23,30 @@ def read_bytes(path: str | Path, limit: int = -1, failure: type[EdgeError] = Usa
 
 def write_file(path: str | Path, data: bytes, *, mode: int = 0o600, failure: type[EdgeError] = UsageError) -> None:
     """Write a file that the user named, as `write_atomically` does."""
+    with replaced_file(path, mode=mode, failure=failure) as file:
+        file.write(data)
+
+
+@contextmanager
+def replaced_file(path: str | Path, *, mode: int = 0o600, failure: type[EdgeError] = UsageError) -> Iterator[BinaryIO]:
+    """Open a file that the user named for writing, as `open_atomically` does."""
     try:
-        write_atomically(path, data, mode=mode)
+        with open_atomically(path, mode=mode) as file:
+            yield file
     except OSError as error:
         hint = "Choose another path, or check free space and permissions."
         raise failure(f"{path} cannot be written ({error.strerror}).", hint) from None
 
 
 def write_atomically(path: str | Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace a file in one step: a reader, a crash or a power loss sees the old file or the new one.
+    """Replace a file in one step: a reader, a crash or a power loss sees the old file or the new one."""
+    with open_atomically(path, mode=mode) as file:
+        file.write(data)
+
+
+@contextmanager
+def open_atomically(path: str | Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """Open a file for writing that replaces `path` in one step at the end of the block.
 
     By default only the owner can read it, because most files of this project describe faces.
     """
@@ -39,7 +55,7 @@ def write_atomically(path: str | Path, data: bytes, *, mode: int = 0o600) -> Non
     try:
         with os.fdopen(handle, "wb") as file:
             os.fchmod(file.fileno(), mode)
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

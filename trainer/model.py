@@ -6,25 +6,30 @@ on the workstation. The device gets a kit, made by `edge-export`.
 
 import io
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from edge.errors import ModelError
-from edge.files import read_bytes, write_file
+from edge.files import write_file
 from edge.kit.manifest import ABSOLUTE, ALIGNMENTS, RELATIVE
 from trainer.baselines.coders import AnyCoding, BaselineCoder, restored_coding
 from trainer.data.gallery import Gallery
 from trainer.features.spec import Spec, from_settings
+from trainer.method.base import FaceClassifier
 from trainer.method.coding import Coder, Coding
 from trainer.method.experts import expert_rows
 from trainer.method.parts import Grid, fuse, part_coders, part_rows, unit_part
 from trainer.thresholds import StrangerCalibration
 from trainer.types import Array
+
+if TYPE_CHECKING:  # it needs this module
+    from trainer.shards.model import ShardedModel
 
 FORMAT = 1
 ARRAYS = ("D", "W", "W_parts", "atom_people", "crops", "crop_people")
@@ -32,9 +37,13 @@ TEMPLATES = "templates"  # key of the cosine, if the model has experts
 NETWORK = "backbone"  # key of the network file, if the features are those of a network
 
 
+class InconsistentError(Exception):
+    """The arrays of a model file do not fit together."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Model:
-    """A trained model: what recognition, export and further training need."""
+    """What every model has: the people, the training photos, and how it was trained."""
 
     spec: Spec
     alignment: str
@@ -42,19 +51,11 @@ class Model:
     coding: AnyCoding
     """Settings of the coder."""
     labels: tuple[str, ...]
-    """The people, in the order of W's rows."""
-    D: Array
-    """(d, m) float32, the dictionary. Experts: that of each expert in its rows."""
-    W: Array
-    """(C, m) float32, the classifier. Experts: that of the network."""
+    """The people, in the order of the scores."""
     parts: Grid | None
     """Grid of the parts of the face (trainer.method.parts), or None."""
-    W_parts: Array
-    """(P, C, m) float32, a classifier for each part. Experts: the only part is that of our own features."""
     templates: Array | None = None
     """(C, k) float32, the cosine beside a network (trainer.method.experts). None: the model has no experts."""
-    atom_people: Array
-    """(m,) index into labels: the person of the photo that the atom started from."""
     crops: Array
     """(N, *spec.crop_shape) uint8, the training crops. The exporter calibrates on them."""
     crop_people: Array
@@ -67,6 +68,16 @@ class Model:
     """The threshold that rejects strangers; None if it was not measured."""
     fingerprint: str
     """Gallery.fingerprint of the training photos."""
+
+    @property
+    def plain(self) -> "PlainModel | None":
+        """The model itself if it has one dictionary, whose atoms and codes can be shown."""
+        return None
+
+    @property
+    def sharded(self) -> "ShardedModel | None":
+        """The model itself if it has shards."""
+        return None
 
     @property
     def confidence(self) -> str:
@@ -82,6 +93,162 @@ class Model:
     def network_rows(self) -> Array | None:
         """Experts: the feature rows of the network."""
         return None if self.templates is None else expert_rows(self.spec)[0]
+
+    def scores(self, crops: Array) -> Array:
+        """Return (N, C) scores of crops (N, *spec.crop_shape)."""
+        raise NotImplementedError
+
+    def save(self, path: str | Path) -> None:
+        """Write the model file in one step."""
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a file that `trainer fit` wrote: a PlainModel, or a trainer.shards.model.ShardedModel."""
+        from trainer.shards.model import ShardedModel  # it needs this class
+
+        again = "Train it again with `trainer fit`."
+        try:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+                header = json.loads(str(archive["header"]))
+                if (found := header.get("format")) not in (FORMAT, ShardedModel.FORMAT):
+                    raise ModelError(f"{path} has format {found}, but this version reads {FORMAT}.", again)
+                model: Model
+                model = PlainModel.read(header, archive) if found == FORMAT else ShardedModel.read(header, archive, Path(path))
+        except ModelError:
+            raise
+        except InconsistentError:
+            raise ModelError(f"The parts of {path} do not fit together.", again) from None
+        except Exception as error:  # zipfile, numpy and json raise many kinds of errors on damaged bytes and on other files
+            if isinstance(error, OSError) and error.errno is not None:
+                raise ModelError(f"{path} cannot be read ({error.strerror}). Check the path.") from None
+            raise ModelError(f"{path} is damaged, or not a model file.", "Pass a file that `trainer fit` wrote.") from None
+        if not isinstance(model, cls):
+            raise ModelError(f"{path} is another kind of model.", "Read it with Model.load.")
+        return model
+
+    def with_coding(self, coding: AnyCoding) -> Self:
+        """Return the model with other settings of the coder."""
+        return replace(self, coding=coding)
+
+    def predict(self, crops: Array) -> Array:
+        """Return the (N,) labels of crops (N, *spec.crop_shape)."""
+        return np.array(self.labels)[self.scores(crops).argmax(axis=1)]
+
+    def gallery(self) -> Gallery:
+        """Return the training crops as a gallery."""
+        return Gallery(
+            images=self.crops,
+            labels=np.array(self.labels)[self.crop_people],
+            sources=tuple(f"model[{i}]" for i in range(len(self.crops))),
+            alignment=self.alignment,
+        )
+
+    def summary(self) -> str:
+        """Describe what was learned, in a few words."""
+        raise NotImplementedError
+
+    def suspected_labels(self, sources: Sequence[str]) -> list[str]:
+        """Describe the crops with a suspected wrong label; `sources` says where each crop came from."""
+        return [f"{sources[crop]} (looks like {self.labels[person]})" for crop, person in self.training.get("doubted", ())]
+
+    def facts(self) -> dict[str, Any]:
+        """Return a description without names and pixels."""
+        facts = self.header() | {
+            "people": len(self.labels),
+            "photos": len(self.crops),
+            "crop": "x".join(map(str, self.spec.crop_shape)),
+            "features": self.spec.settings(),
+            "training": {name: value for name, value in self.training.items() if name != "residuals"},
+        }
+        return {name: value for name, value in facts.items() if name not in ("labels", "spec")}
+
+    def header(self) -> dict[str, Any]:
+        """Return all that is not an array, for the file."""
+        return {
+            "spec": self.spec.settings(),
+            "alignment": self.alignment,
+            "coding": asdict(self.coding),
+            "parts": self.parts,
+            "labels": self.labels,
+            "parameters": self.parameters,
+            "training": self.training,
+            "rejection": self.calibration and asdict(self.calibration),
+            "fingerprint": self.fingerprint,
+        }
+
+    def has_consistent_photos(self) -> bool:
+        """Whether labels, crops and templates fit together."""
+        people, n = len(self.labels), len(self.crops)
+        return bool(
+            self.alignment in ALIGNMENTS
+            and len(set(self.labels)) == people
+            and all(isinstance(label, str) for label in self.labels)
+            and self.crops.dtype == np.uint8
+            and self.crops.shape == (n, *self.spec.crop_shape)
+            and self.crop_people.shape == (n,)
+            and (self.templates is None or self.templates.shape == (people, len(expert_rows(self.spec)[0])))
+            and are_people(self.crop_people, people)
+        )
+
+
+def stored_parameters(estimator: FaceClassifier, coding: AnyCoding) -> dict[str, Any]:
+    """Return the parameters of an estimator as a model stores them."""
+    parameters = estimator.get_params() | {"coding": coding.kind}
+    return {name: parameters[name] for name in sorted(parameters) if name not in ("callback", "features")}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the software that trains a model."""
+    return {name: version(name) for name in ("lclrr-edge", "numpy", "scipy", "scikit-learn")}
+
+
+def are_people(index: Array, people: int) -> bool:
+    """Whether all entries are indices of people."""
+    return bool(index.dtype.kind in "iu" and (index >= 0).all() and (index < people).all())
+
+
+def are_finite(arrays: Iterable[Array]) -> bool:
+    """Whether all arrays are float32 without NaN or infinity."""
+    return all(array.dtype == np.float32 and np.isfinite(array).all() for array in arrays)
+
+
+def header_fields(header: dict[str, Any], network: bytes | None) -> dict[str, Any]:
+    """Return the fields of Model that a header has; `network` is the file of a network."""
+    return {
+        "spec": from_settings(header["spec"], network),
+        "alignment": header["alignment"],
+        "coding": restored_coding(header["coding"]),
+        "parts": header["parts"] and tuple(header["parts"]),
+        "labels": tuple(header["labels"]) if isinstance(header["labels"], list) else (),
+        "parameters": header["parameters"],
+        "training": header["training"],
+        "calibration": header["rejection"] and StrangerCalibration(**header["rejection"]),
+        "fingerprint": header["fingerprint"],
+    }
+
+
+def header_array(header: dict[str, Any]) -> Array:
+    """Return a header as the array that the file stores."""
+    return np.array(json.dumps(header, default=_to_json))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlainModel(Model):
+    """The model of one dictionary: what recognition, export and further training need."""
+
+    D: Array
+    """(d, m) float32, the dictionary. Experts: that of each expert in its rows."""
+    W: Array
+    """(C, m) float32, the classifier. Experts: that of the network."""
+    W_parts: Array
+    """(P, C, m) float32, a classifier for each part. Experts: the only part is that of our own features."""
+    atom_people: Array
+    """(m,) index into labels: the person of the photo that the atom started from."""
+
+    @property
+    def plain(self) -> "PlainModel":
+        return self
 
     @cached_property
     def coder(self) -> Coder | BaselineCoder:
@@ -112,49 +279,13 @@ class Model:
         scores = [self.W @ self.coder.code(whole), *(W @ coder.code(unit_part(X, rows)) for W, (rows, coder) in parts)]
         return scores if self.templates is None else [self.templates @ whole, *scores]
 
-    def predict(self, crops: Array) -> Array:
-        """Return the (N,) labels of crops (N, *spec.crop_shape)."""
-        return np.array(self.labels)[self.scores(crops).argmax(axis=1)]
-
-    def gallery(self) -> Gallery:
-        """Return the training crops as a gallery."""
-        return Gallery(
-            images=self.crops,
-            labels=np.array(self.labels)[self.crop_people],
-            sources=tuple(f"model[{i}]" for i in range(len(self.crops))),
-            alignment=self.alignment,
-        )
-
-    def suspected_labels(self, sources: Sequence[str]) -> list[str]:
-        """Describe the crops with a suspected wrong label; `sources` says where each crop came from."""
-        return [f"{sources[crop]} (looks like {self.labels[person]})" for crop, person in self.training.get("doubted", ())]
+    def summary(self) -> str:
+        iterations = self.training.get("iterations")
+        how = f"{iterations} iterations" if iterations else self.training["method"]
+        return f"{self.D.shape[1]} atoms of {self.D.shape[0]} values, {how}"
 
     def facts(self) -> dict[str, Any]:
-        """Return a description without names and pixels."""
-        facts = self._header() | {
-            "people": len(self.labels),
-            "photos": len(self.crops),
-            "crop": "x".join(map(str, self.spec.crop_shape)),
-            "features": self.spec.settings(),
-            "D": self.D.shape,
-            "W": self.W.shape,
-            "training": {name: value for name, value in self.training.items() if name != "residuals"},
-        }
-        return {name: value for name, value in facts.items() if name not in ("labels", "spec")}
-
-    def _header(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "spec": self.spec.settings(),
-            "alignment": self.alignment,
-            "coding": asdict(self.coding),
-            "parts": self.parts,
-            "labels": self.labels,
-            "parameters": self.parameters,
-            "training": self.training,
-            "rejection": self.calibration and asdict(self.calibration),
-            "fingerprint": self.fingerprint,
-        }
+        return super().facts() | {"D": self.D.shape, "W": self.W.shape}
 
     def save(self, path: str | Path) -> None:
         arrays = {name: getattr(self, name) for name in ARRAYS}
@@ -163,61 +294,32 @@ class Model:
         if self.templates is not None:
             arrays[TEMPLATES] = self.templates
         buffer = io.BytesIO()
-        np.savez(buffer, header=np.array(json.dumps(self._header(), default=_to_json)), **arrays)
+        np.savez(buffer, header=header_array({"format": FORMAT, **self.header()}), **arrays)
         write_file(path, buffer.getvalue(), failure=ModelError)
 
     @classmethod
-    def load(cls, path: str | Path) -> "Model":
-        again = "Train it again with `trainer fit`."
-        data = io.BytesIO(read_bytes(path, failure=ModelError))
-        try:
-            with np.load(data, allow_pickle=False) as archive:
-                header = json.loads(str(archive["header"]))
-                if header.get("format") != FORMAT:
-                    raise ModelError(f"{path} has format {header.get('format')}, but this version reads {FORMAT}.", again)
-                model = cls(
-                    spec=from_settings(header["spec"], archive[NETWORK].tobytes() if NETWORK in archive else None),
-                    alignment=header["alignment"],
-                    coding=restored_coding(header["coding"]),
-                    parts=header["parts"] and tuple(header["parts"]),
-                    labels=tuple(header["labels"]) if isinstance(header["labels"], list) else (),
-                    parameters=header["parameters"],
-                    training=header["training"],
-                    calibration=header["rejection"] and StrangerCalibration(**header["rejection"]),
-                    fingerprint=header["fingerprint"],
-                    templates=archive.get(TEMPLATES),
-                    **{name: archive[name] for name in ARRAYS},
-                )
-                consistent = model._is_consistent()
-        except ModelError:
-            raise
-        except Exception:  # zipfile, numpy and json raise many kinds of errors on damaged bytes and on other files
-            raise ModelError(f"{path} is damaged, or not a model file.", "Pass a file that `trainer fit` wrote.") from None
-        if not consistent:
-            raise ModelError(f"The parts of {path} do not fit together.", again)
+    def read(cls, header: dict[str, Any], archive: Any) -> "PlainModel":
+        """Return the model of a header and an open archive. Raise ValueError if they do not fit together."""
+        model = cls(
+            **header_fields(header, archive[NETWORK].tobytes() if NETWORK in archive else None),
+            templates=archive.get(TEMPLATES),
+            **{name: archive[name] for name in ARRAYS},
+        )
+        if not model._is_consistent():
+            raise InconsistentError
         return model
 
     def _is_consistent(self) -> bool:
-        (d, m), people, n = self.D.shape, len(self.labels), len(self.crops)
-        floats = [self.D, self.W, self.W_parts, *([] if self.templates is None else [self.templates])]
+        (d, m), people = self.D.shape, len(self.labels)
         return bool(
-            d == self.spec.length
-            and self.alignment in ALIGNMENTS
+            self.has_consistent_photos()
+            and d == self.spec.length
             and m > 0
-            and len(set(self.labels)) == people
-            and all(isinstance(label, str) for label in self.labels)
-            and self.crops.dtype == np.uint8
             and self.W.shape == (people, m)
             and self.W_parts.shape == (len(self.part_rows), people, m)
-            and (self.templates is None or self.templates.shape == (people, len(expert_rows(self.spec)[0])))
             and self.atom_people.shape == (m,)
-            and self.crops.shape == (n, *self.spec.crop_shape)
-            and self.crop_people.shape == (n,)
-            and all(array.dtype == np.float32 and np.isfinite(array).all() for array in floats)
-            and all(
-                index.dtype.kind in "iu" and (index >= 0).all() and (index < people).all()
-                for index in (self.atom_people, self.crop_people)
-            )
+            and are_people(self.atom_people, people)
+            and are_finite([self.D, self.W, self.W_parts, *([] if self.templates is None else [self.templates])])
         )
 
 

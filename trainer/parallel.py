@@ -3,10 +3,12 @@
 Dask is called directly: the Dask backend of joblib waits forever for a call whose workers die.
 """
 
+import itertools
 import os
 import signal
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from edge.errors import ClusterError, UsageError
 
 SCHEDULER_SECONDS, WORKER_SECONDS = 10.0, 10.0  # timeouts: for the answer of the scheduler, and then for the first worker
+MIN_WINDOW = 16  # calls that are submitted to a cluster at once, at least; or four for each thread of its workers
 SHARED_BYTES = 4096  # larger arrays are sent to a cluster once, not with every call
 
 Calls = Iterable[tuple[Any, ...]]
@@ -37,18 +40,26 @@ def in_threads(function: Callable[[One], Result], inputs: Iterable[One]) -> list
 
 
 def each(
-    function: Callable[..., Any], calls: Calls, *, jobs: int = -1, scheduler: str | None = None, ordered: bool = True
+    function: Callable[..., Any],
+    calls: Calls,
+    *,
+    shared: tuple[Any, ...] = (),
+    jobs: int = -1,
+    scheduler: str | None = None,
+    ordered: bool = True,
 ) -> Iterator[Any]:
-    """Yield function(*call) for every call, in their order or as they finish.
+    """Yield function(*call, *shared) for every call, in their order or as they finish.
 
-    `jobs` is the number of processes here, -1 for all cores. With a `scheduler`, all its workers are used instead.
+    `jobs` is the number of processes here, -1 for all cores. With a `scheduler`, all its workers are used instead. Large
+    arrays are sent to a cluster once: those of `shared` or, if there are none, those of the calls. Calls are read a few at a
+    time, so they may be read from a disk.
     """
     if jobs == 0:
         raise UsageError("0 processes cannot do any work.", "Choose 1 or more, or -1 for all cores.")
     if scheduler is not None:
-        yield from _on_cluster(function, calls, scheduler, ordered)
+        yield from _on_cluster(function, calls, shared, scheduler, ordered)
         return
-    tasks = (delayed(_with_one_thread)(function, *call) for call in calls)
+    tasks = (delayed(_with_one_thread)(function, *call, *shared) for call in calls)
     with parallel_config("loky", inner_max_num_threads=1), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* tasks which were still being processed")  # the caller may stop early
         with _sigint_ignored():  # the workers start here and inherit this: on Ctrl-C they print no traceback
@@ -73,9 +84,11 @@ def _with_one_thread(function: Callable[..., Any], *call: Any) -> Any:
         return function(*call)
 
 
-def _on_cluster(function: Callable[..., Any], calls: Calls, scheduler: str, ordered: bool) -> Iterator[Any]:
+def _on_cluster(
+    function: Callable[..., Any], calls: Calls, shared: tuple[Any, ...], scheduler: str, ordered: bool
+) -> Iterator[Any]:
     try:
-        from distributed import Client, as_completed
+        from distributed import Client
         from distributed.scheduler import KilledWorker
     except ImportError:
         raise ClusterError("--scheduler needs Dask.", "Run `pip install 'dask[distributed]'`.") from None
@@ -84,32 +97,59 @@ def _on_cluster(function: Callable[..., Any], calls: Calls, scheduler: str, orde
     except (OSError, ValueError):
         start = "Start one with `dask scheduler`; it prints its address."
         raise ClusterError(f"No Dask scheduler answers at {scheduler}.", start) from None
-    shared: dict[int, tuple[Any, Any]] = {}  # by id, which stays unique because the array is kept beside its future
+    sent: dict[int, tuple[Any, Any]] = {}  # by id, which stays unique because the array is kept beside its future
 
-    def shared_once(value: Any) -> Any:
+    def sent_once(value: Any) -> Any:
         if not isinstance(value, np.ndarray) or value.nbytes <= SHARED_BYTES:
             return value
-        if id(value) not in shared:
+        if id(value) not in sent:
             # The result of a task, not scattered data: the scheduler makes it again if the worker that holds it dies.
-            shared[id(value)] = value, client.submit(np.asarray, value, pure=False)
-        return shared[id(value)][1]
+            sent[id(value)] = value, client.submit(np.asarray, value, pure=False)
+        return sent[id(value)][1]
+
+    def submit(number: int, call: tuple[Any, ...]) -> Any:
+        own = map(_in_memory, call) if shared else map(sent_once, call)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")
+            arguments = function, *own, *map(sent_once, shared)
+            return client.submit(_with_one_thread, *arguments, pure=False, priority=-number)
 
     try:
         _check_workers(client, scheduler)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sending large graph")
-            futures = [
-                client.submit(_with_one_thread, function, *map(shared_once, call), pure=False, priority=-number)
-                for number, call in enumerate(calls)
-            ]
-        for future in futures if ordered else as_completed(futures, loop=client.loop):
-            yield future.result()
+        submitted = (submit(number, call) for number, call in enumerate(calls))
+        window = max(MIN_WINDOW, 4 * sum(client.nthreads().values()))
+        yield from _results(submitted, window, client.loop, ordered)
     except KilledWorker:
         raise ClusterError("Several workers died on the same call.", "Give the workers more memory.") from None
     except (CancelledError, OSError):
         raise ClusterError(f"The cluster at {scheduler} is gone.", "Start it and this command again.") from None
     finally:
         client.close()
+
+
+def _results(submitted: Iterator[Any], window: int, loop: Any, ordered: bool) -> Iterator[Any]:
+    """Yield the results of futures, with at most `window` of them submitted at once."""
+    from distributed import as_completed
+
+    running = deque(itertools.islice(submitted, window))
+    if ordered:
+        while running:
+            result = running.popleft().result()
+            running.extend(itertools.islice(submitted, 1))
+            yield result
+        return
+    finished = as_completed(list(running), loop=loop)
+    running.clear()
+    for future in finished:
+        result = future.result()
+        for following in itertools.islice(submitted, 1):
+            finished.add(following)
+        yield result
+
+
+def _in_memory(value: Any) -> Any:
+    """Return an array of a file as one in memory: the file is not on the workers."""
+    return np.array(value) if isinstance(value, np.memmap) else value
 
 
 def _check_workers(client: Any, scheduler: str) -> None:

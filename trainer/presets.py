@@ -12,6 +12,8 @@ from edge.vision.preprocess import KINDS
 
 Preset = Literal["network", "tiny", "minimal", "paper"]
 DEFAULT: Preset = "network"
+ONE_SHARD = 200
+"""More people are trained in shards (trainer.shards), because training one dictionary grows with the cube of their number."""
 ETA = 3e-3
 """Ridge of the classifier (eta) in LCLRRDL, if neither a preset nor a user sets it."""
 ETAS = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)

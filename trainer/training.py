@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import version
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,45 @@ from trainer.features.spec import Spec, parse_network
 from trainer.method.base import FaceClassifier
 from trainer.method.estimator import LCLRRDL
 from trainer.method.solver import Step
-from trainer.model import Model
+from trainer.model import Model, PlainModel, stored_parameters, versions
 from trainer.own_features import chosen_features
-from trainer.presets import PRESETS, default_preset, from_toml
+from trainer.presets import ONE_SHARD, PRESETS, default_preset, from_toml
+from trainer.shards import fit as sharded
 from trainer.thresholds import MIN_PEOPLE, stranger_confidences, stricter_threshold
-from trainer.types import Progress, Say, silent
+from trainer.types import Progress, Say, Stage, silent
 
 NOT_ALIGNED = "A network needs faces that are aligned for it. If these crops give poor results, use --preset tiny."
+
+
+def train(
+    gallery: Gallery,
+    spec: Spec,
+    parameters: dict[str, Any],
+    callback: Callable[[Step], None] | None = None,
+    *,
+    method: type[FaceClassifier] = LCLRRDL,
+    fpir: float | None = None,
+    strangers: Gallery | None = None,
+    stage: Stage = silent,
+    **where: Any,
+) -> Model:
+    """Train a model on a gallery: with one dictionary (`fit`) or, for more than ONE_SHARD people, with shards.
+
+    `where` are options for shards: where to compute, and what is known already (trainer.shards.fit.fit).
+    """
+    if needs_shards(len(gallery.people), method, parameters):
+        others = None if strangers is None else strangers.images
+        return sharded.fit(gallery, spec, parameters, fpir=fpir, strangers=others, stage=stage, **where)
+    options: dict[str, Any] = {"method": method, "fpir": fpir, "strangers": strangers, "stage": stage}
+    return fit(gallery, spec, parameters, callback, **options)
+
+
+def needs_shards(people: int, method: type[FaceClassifier], parameters: dict[str, Any]) -> bool:
+    """Whether a training is split into shards. The method as published has one dictionary for any number of people."""
+    if people <= ONE_SHARD or method is not LCLRRDL:
+        return False
+    estimator = LCLRRDL(**parameters)
+    return estimator.classifier_codes == "coder" and estimator.coding_for(1).kind != "batch"
 
 
 def fit(
@@ -40,12 +72,12 @@ def fit(
     method: type[FaceClassifier] = LCLRRDL,
     fpir: float | None = None,
     strangers: Gallery | None = None,
-    progress: Progress = silent,
-) -> Model:
-    """Train a model on a gallery. `parameters` belong to `method`: LCLRRDL, or a baseline that a device can run.
+    stage: Stage = silent,
+) -> PlainModel:
+    """Train one dictionary on a gallery. `parameters` belong to `method`: LCLRRDL, or a baseline that a device can run.
 
     `fpir` is the share of strangers' photos that may get a name. If it is given, the threshold is measured on people who are
-    left out (if there are enough) and on `strangers` (if given). `progress` is called with (folds done, folds).
+    left out (if there are enough) and on `strangers` (if given).
     """
     observer: dict[str, Any] = {"callback": callback} if method is LCLRRDL else {}
     estimator: Any = method(features=spec, **observer, **parameters)
@@ -64,21 +96,20 @@ def fit(
         return model
     left_out = given = np.zeros(0)
     if len(gallery.people) >= MIN_PEOPLE:
+        progress = partial(stage, "threshold, fold")
         left_out = stranger_confidences(gallery, spec, parameters, method=method, progress=progress)
     if strangers is not None:
         given = score_confidence(model.scores(strangers.images), model.confidence)
     return replace(model, calibration=stricter_threshold(left_out, given, fpir))
 
 
-def to_model(estimator: Any, gallery: Gallery, spec: Spec, training: dict[str, Any]) -> Model:
+def to_model(estimator: Any, gallery: Gallery, spec: Spec, training: dict[str, Any]) -> PlainModel:
     """Return the model of an estimator that was fitted to a gallery, without a threshold; `training` is Model.training."""
     people = np.searchsorted(estimator.classes_, gallery.labels)
     seen = np.searchsorted(estimator.classes_, getattr(estimator, "looks_like_", gallery.labels))
     suspected = [[int(crop), int(seen[crop])] for crop in np.flatnonzero(seen != people)]
-    versions = {name: version(name) for name in ("lclrr-edge", "numpy", "scipy", "scikit-learn")}
     coding = estimator.coder_.coding if isinstance(estimator, LCLRRDL) else estimator.coding
-    parameters = estimator.get_params() | {"coding": coding.kind}
-    return Model(
+    return PlainModel(
         spec=spec,
         alignment=gallery.alignment,
         coding=coding,
@@ -91,8 +122,8 @@ def to_model(estimator: Any, gallery: Gallery, spec: Spec, training: dict[str, A
         atom_people=estimator.atom_classes_.astype(np.int32),
         crops=gallery.images,
         crop_people=people.astype(np.int32),
-        parameters={name: parameters[name] for name in sorted(parameters) if name not in ("callback", "features")},
-        training=training | {"versions": versions, "doubted": suspected},
+        parameters=stored_parameters(estimator, coding),
+        training=training | {"versions": versions(), "doubted": suspected},
         calibration=None,
         fingerprint=gallery.fingerprint,
     )

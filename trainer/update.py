@@ -11,30 +11,44 @@ Both keep the threshold against strangers, unless it is measured again.
 
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
+from functools import partial
+from typing import Any, overload
 
 import numpy as np
 
 from edge.errors import GalleryError, UsageError
 from edge.text import same_spelling, some
-from trainer.data.gallery import Gallery, check_usable
+from trainer.data.gallery import Gallery, check_usable, crop_digests
 from trainer.method.base import random_atoms
 from trainer.method.classifier import ridge
 from trainer.method.estimator import LCLRRDL
 from trainer.method.parts import unit_part
 from trainer.method.prox import column_norms
-from trainer.model import Model
+from trainer.model import Model, PlainModel
+from trainer.shards import update as shards
 from trainer.thresholds import FPIR, MIN_PEOPLE, stranger_confidences, threshold
 from trainer.training import to_model
-from trainer.types import Array, Progress, silent
+from trainer.types import Array, Stage, silent
 
 CODE_RIDGE = 0.5  # with this value a forgotten person leaves the confidence of strangers unchanged: the threshold stays valid
 
 
-def enrol(model: Model, photos: Gallery, *, calibrate: bool = False, progress: Progress = silent) -> Model:
+@overload
+def enrol(model: PlainModel, photos: Gallery, *, calibrate: bool = False, stage: Stage = silent) -> PlainModel: ...
+@overload
+def enrol(model: Model, photos: Gallery, *, calibrate: bool = False, stage: Stage = silent) -> Model: ...
+def enrol(model: Model, photos: Gallery, *, calibrate: bool = False, stage: Stage = silent) -> Model:
     """Add people to a model, or photos to people who are in it."""
-    per_person = _parameters(model)["atoms_per_class"]
+    _parameters(model)
     new = _new_photos(model, photos)
+    if model.sharded is not None:
+        return shards.enrol(model.sharded, new, calibrate=calibrate, stage=stage)
+    assert model.plain is not None
+    return _enrol(model.plain, new, calibrate, stage)
+
+
+def _enrol(model: PlainModel, new: Gallery, calibrate: bool, stage: Stage) -> PlainModel:
+    per_person = _parameters(model)["atoms_per_class"]
     atoms = np.array(model.labels)[model.atom_people]
     # A person who already has atoms_per_class atoms gets no more.
     room = {person: per_person - int(np.sum(atoms == person)) for person in new.people}
@@ -47,7 +61,7 @@ def enrol(model: Model, photos: Gallery, *, calibrate: bool = False, progress: P
     ])  # fmt: skip
     training = {name: value for name, value in model.training.items() if name != "accuracy"}  # the accuracy of the old W
     changed = _learn_classifier(model, model.gallery().joined(new), D, np.concatenate([atoms, new.labels[joining]]), training)
-    return _calibrated(changed, progress) if calibrate else changed
+    return _calibrated(changed, stage) if calibrate else changed
 
 
 def enrol_notes(old: Model, new: Model, photos: Gallery) -> list[str]:
@@ -79,15 +93,27 @@ def threshold_note(old: Model, new: Model) -> str:
     return f"The threshold against strangers {state}; {action}."
 
 
-def forget(model: Model, name: str, *, calibrate: bool = False, progress: Progress = silent) -> Model:
-    """Remove a person from a model: learn it again from the photos of the others."""
-    parameters = _parameters(model)
+@overload
+def forget(model: PlainModel, name: str, *, calibrate: bool = False, stage: Stage = silent) -> PlainModel: ...
+@overload
+def forget(model: Model, name: str, *, calibrate: bool = False, stage: Stage = silent) -> Model: ...
+def forget(model: Model, name: str, *, calibrate: bool = False, stage: Stage = silent) -> Model:
+    """Remove a person from a model: photos, atoms, codes, and their influence on the atoms of others."""
+    _parameters(model)
     name = same_spelling(name)
     if name not in model.labels:
         near = get_close_matches(name, model.labels, n=1)
         raise UsageError(f"There is no {name} in the model.", f"Did you mean {near[0]}?" if near else "Check the name.")
     if len(model.labels) < 3:
         raise UsageError("A model needs at least two people.", "Delete the file instead.")
+    if model.sharded is not None:
+        return shards.forget(model.sharded, name, calibrate=calibrate, stage=stage)
+    assert model.plain is not None
+    return _forget(model.plain, name, calibrate, stage)
+
+
+def _forget(model: PlainModel, name: str, calibrate: bool, stage: Stage) -> PlainModel:
+    parameters = _parameters(model)
     gallery = model.gallery()
     gallery = gallery.selected(gallery.labels != name)
     people = np.unique(gallery.labels, return_inverse=True)[1]
@@ -96,10 +122,10 @@ def forget(model: Model, name: str, *, calibrate: bool = False, progress: Progre
     samples = (X if whole else unit_part(X, rows) for rows, whole in _dictionaries(model))
     D = np.vstack([one_step_dictionary(own, atoms, parameters["gamma"]) for own in samples])
     changed = _learn_classifier(model, gallery, D, gallery.labels[atoms], {"method": LCLRRDL.__name__, "iterations": 1})
-    return _calibrated(changed, progress) if calibrate else changed
+    return _calibrated(changed, stage) if calibrate else changed
 
 
-def _dictionaries(model: Model) -> list[tuple[Array, bool]]:
+def _dictionaries(model: PlainModel) -> list[tuple[Array, bool]]:
     """Return the rows of each dictionary in D, and whether it is the only one: with experts there may be two."""
     if model.network_rows is None:
         return [(np.arange(len(model.D)), True)]
@@ -117,7 +143,9 @@ def one_step_dictionary(X: Array, atoms: Array, gamma: float) -> Array:
     return ridge(Z, X, gamma)
 
 
-def _learn_classifier(model: Model, gallery: Gallery, D: Array, atom_labels: Array, training: dict[str, Any]) -> Model:
+def _learn_classifier(
+    model: PlainModel, gallery: Gallery, D: Array, atom_labels: Array, training: dict[str, Any]
+) -> PlainModel:
     """Return a model with this D, W learned from this gallery, and the threshold as it was."""
     estimator = LCLRRDL(features=model.spec, **(_parameters(model) | {"classifier_codes": "coder"}))
     estimator.fit_classifier(gallery.images, gallery.labels, D, atom_labels)
@@ -125,11 +153,13 @@ def _learn_classifier(model: Model, gallery: Gallery, D: Array, atom_labels: Arr
     return replace(changed, parameters=model.parameters, calibration=model.calibration)
 
 
-def _calibrated(model: Model, progress: Progress) -> Model:
+def _calibrated(model: PlainModel, stage: Stage) -> PlainModel:
     """Return the model with the threshold measured again, for the same rate; unchanged if it has too few people."""
     if len(model.labels) < MIN_PEOPLE:
         return model
-    confidences = stranger_confidences(model.gallery(), model.spec, _parameters(model), progress=progress)
+    confidences = stranger_confidences(
+        model.gallery(), model.spec, _parameters(model), progress=partial(stage, "threshold, fold")
+    )
     return replace(model, calibration=threshold(confidences, model.calibration.target if model.calibration else FPIR))
 
 
@@ -146,8 +176,9 @@ def _new_photos(model: Model, photos: Gallery) -> Gallery:
     if photos.alignment != model.alignment or photos.images.shape[1:] != model.crops.shape[1:]:
         raise ValueError("photos to enrol must be cropped like those of the model")
     check_usable((photo.person for photo in photos.rejected), photos.people, photos.rejected)
-    owner = {crop.tobytes(): model.labels[person] for crop, person in zip(model.crops, model.crop_people, strict=True)}
-    owners = [owner.get(image.tobytes()) for image in photos.images]
+    people = (model.labels[person] for person in model.crop_people)
+    owner = dict(zip(crop_digests(model.crops), people, strict=True))
+    owners = [owner.get(digest) for digest in crop_digests(photos.images)]
     pairs = list(zip(owners, photos.labels, photos.sources, strict=True))
     clashes = [f"{source} (of {other})" for other, label, source in pairs if other not in (None, label)]
     if clashes:

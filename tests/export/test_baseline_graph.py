@@ -29,7 +29,7 @@ from trainer import update
 from trainer.baselines.registry import METHODS, DeviceMethod
 from trainer.cli.main import app as trainer_app
 from trainer.data.gallery import Gallery
-from trainer.model import Model
+from trainer.model import PlainModel
 from trainer.training import fit
 from trainer.types import Array
 
@@ -39,7 +39,7 @@ METHOD_NAMES = tuple(name for name in get_args(DeviceMethod) if name != "lclrrdl
 
 
 @cache
-def model(name: str, people: int = 4) -> Model:
+def model(name: str, people: int = 4) -> PlainModel:
     images, names = faces(people=people, photos=12, size=doors.SIZE, seed=0)
     first = np.arange(len(images)) % 12 < 6
     labels = np.array([f"person {i}" for i in names[first]])
@@ -93,7 +93,7 @@ def test_baseline_kit_works_on_the_device(name: str, tmp_path: Path) -> None:
     """From the model file through the exporter to the device."""
     trained = model(name, people=8)
     trained.save(tmp_path / "model.npz")
-    again = Model.load(tmp_path / "model.npz")
+    again = PlainModel.load(tmp_path / "model.npz")
     assert again.coding == trained.coding
     made = build_kit(again, precision="fp16")
     assert made.choice.coding.iterations <= trained.coding.iterations

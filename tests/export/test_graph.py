@@ -20,7 +20,7 @@ from export.nodes import OPSET, PRECISIONS, Precision
 from tests.fixtures import kits as doors
 from trainer.method.coding import Coding
 from trainer.method.parts import Grid
-from trainer.model import Model
+from trainer.model import PlainModel
 from trainer.types import Array
 
 pytestmark = pytest.mark.slow
@@ -38,11 +38,11 @@ def built_graph(kind: str, coding: str, precision: Precision = "fp32", parts: Gr
     return build(doors.model(kind, coding, parts=parts), precision)
 
 
-def build(model: Model, precision: Precision = "fp32") -> bytes:
+def build(model: PlainModel, precision: Precision = "fp32") -> bytes:
     return graph.build(Factors.of(model), model.spec, precision)
 
 
-def stored_factors(model: Model, built: bytes) -> Factors:
+def stored_factors(model: PlainModel, built: bytes) -> Factors:
     assert isinstance(model.coding, Coding)
     return Factors.stored_in(built, model.coding)
 

@@ -24,18 +24,18 @@ from edge.errors import ModelError
 from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import ROOT, SPEC, small_gallery
 from trainer.method.coding import Coding
-from trainer.model import ARRAYS, FORMAT, Model
+from trainer.model import ARRAYS, FORMAT, PlainModel
 from trainer.training import fit
 from trainer.types import Array
 
 
 @pytest.fixture(scope="module")
-def trained() -> Model:
+def trained() -> PlainModel:
     return fit(small_gallery(), SPEC, {"atoms_per_class": 3})
 
 
 @pytest.fixture(scope="module")
-def saved(trained: Model, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def saved(trained: PlainModel, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("model") / "door.npz"
     trained.save(path)
     return path.read_bytes()
@@ -45,7 +45,7 @@ def partial_files(folder: Path) -> list[str]:
     return [file.name for file in folder.iterdir() if file.name.endswith(".part")]
 
 
-def assert_same(one: Model, other: Model) -> None:
+def assert_same(one: PlainModel, other: PlainModel) -> None:
     for name in ARRAYS:
         assert np.array_equal(getattr(one, name), getattr(other, name))
         assert getattr(one, name).dtype == getattr(other, name).dtype
@@ -67,14 +67,14 @@ def rewrite(saved: bytes, path: Path, **changes: Any) -> Path:
 # --- The file ---
 
 
-def test_saved_model_comes_back_equal(trained: Model, tmp_path: Path) -> None:
+def test_saved_model_comes_back_equal(trained: PlainModel, tmp_path: Path) -> None:
     trained.save(tmp_path / "door.npz")
-    again = Model.load(tmp_path / "door.npz")
+    again = PlainModel.load(tmp_path / "door.npz")
     assert_same(again, trained)
     assert np.array_equal(again.scores(trained.crops), trained.scores(trained.crops))
     for name in ("door.npz", "door", "door.model", "a b ü.npz"):  # NumPy would add .npz to a name without it
         again.save(str(tmp_path / name))
-        assert_same(Model.load(str(tmp_path / name)), trained)
+        assert_same(PlainModel.load(str(tmp_path / name)), trained)
     assert len(list(tmp_path.iterdir())) == 4
 
 
@@ -87,7 +87,7 @@ def test_file_contains_no_pickle(saved: bytes) -> None:
             assert not array.dtype.hasobject
 
 
-def test_header_describes_the_model(trained: Model, saved: bytes) -> None:
+def test_header_describes_the_model(trained: PlainModel, saved: bytes) -> None:
     with np.load(io.BytesIO(saved), allow_pickle=False) as archive:
         header = json.loads(archive["header"].item())
     assert header["format"] == FORMAT
@@ -100,13 +100,13 @@ def test_header_describes_the_model(trained: Model, saved: bytes) -> None:
     assert set(header["training"]["versions"]) >= {"lclrr-edge", "numpy", "scipy", "scikit-learn"}
 
 
-def test_facts_contain_no_names(trained: Model) -> None:
+def test_facts_contain_no_names(trained: PlainModel) -> None:
     facts = json.dumps(trained.facts())
     assert json.loads(facts)["people"] == 3
     assert not [name for name in trained.labels if name in facts]
 
 
-def test_file_is_private(trained: Model, tmp_path: Path) -> None:
+def test_file_is_private(trained: PlainModel, tmp_path: Path) -> None:
     path = tmp_path / "door.npz"
     path.write_bytes(b"old")
     path.chmod(0o644)
@@ -122,17 +122,17 @@ def test_other_format_version_is_rejected(saved: bytes, tmp_path: Path) -> None:
     for version in (0, FORMAT + 1, "1", None, -1, [1]):
         path = rewrite(saved, tmp_path / "door.npz", header={"format": version})
         with pytest.raises(ModelError, match=r"format .*trainer fit"):
-            Model.load(path)
+            PlainModel.load(path)
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"cannot be read \(No such file.*Check the path"):
-        Model.load(tmp_path / "door.npz")
+        PlainModel.load(tmp_path / "door.npz")
     with pytest.raises(ModelError, match="cannot be read"):
-        Model.load(tmp_path)
+        PlainModel.load(tmp_path)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ModelError, match="cannot be read"):
-        Model.load(tmp_path / "file" / "door.npz")
+        PlainModel.load(tmp_path / "file" / "door.npz")
 
 
 def other_archive(path: Path) -> None:
@@ -164,16 +164,16 @@ def raw_header(path: Path) -> None:
 def test_other_kind_of_file_is_rejected(write: Callable[[Path], object], tmp_path: Path) -> None:
     write(tmp_path / "door.npz")
     with pytest.raises(ModelError, match=r"not a model file|damaged"):
-        Model.load(tmp_path / "door.npz")
+        PlainModel.load(tmp_path / "door.npz")
 
 
 # --- Damage ---
 
 
-def loads(path: Path, trained: Model) -> bool:
+def loads(path: Path, trained: PlainModel) -> bool:
     """Whether the model loads. If it does, it must work; otherwise the error must be ModelError."""
     try:
-        model = Model.load(path)
+        model = PlainModel.load(path)
     except ModelError:
         return False
     assert model.scores(trained.crops[:2]).shape == (2, 3)
@@ -182,7 +182,7 @@ def loads(path: Path, trained: Model) -> bool:
     return True
 
 
-def test_shortened_file_is_rejected(trained: Model, saved: bytes, tmp_path: Path) -> None:
+def test_shortened_file_is_rejected(trained: PlainModel, saved: bytes, tmp_path: Path) -> None:
     path = tmp_path / "door.npz"
     for length in [*range(0, len(saved) - 1, 499), *range(len(saved) - 40, len(saved))]:
         path.write_bytes(saved[:length])
@@ -200,7 +200,7 @@ def header_positions(saved: bytes) -> list[int]:
     return sorted(found)
 
 
-def test_changed_byte_gives_a_model_or_an_error(trained: Model, saved: bytes, tmp_path: Path) -> None:
+def test_changed_byte_gives_a_model_or_an_error(trained: PlainModel, saved: bytes, tmp_path: Path) -> None:
     path = tmp_path / "door.npz"
     rejected, positions = 0, header_positions(saved)[::4]
     for i, position in enumerate(positions):
@@ -211,7 +211,7 @@ def test_changed_byte_gives_a_model_or_an_error(trained: Model, saved: bytes, tm
     assert rejected > len(positions) / 2
 
 
-def test_damaged_block_gives_a_model_or_an_error(trained: Model, saved: bytes, tmp_path: Path) -> None:
+def test_damaged_block_gives_a_model_or_an_error(trained: PlainModel, saved: bytes, tmp_path: Path) -> None:
     """Blocks of the disk that are zero, random, or from another place in the file."""
     rng = np.random.default_rng(0)
     path = tmp_path / "door.npz"
@@ -231,7 +231,7 @@ def test_encrypted_archive_is_rejected(saved: bytes, tmp_path: Path) -> None:
     damaged[saved.find(b"PK\x01\x02") + 8] |= 1
     (tmp_path / "door.npz").write_bytes(damaged)
     with pytest.raises(ModelError, match="damaged"):
-        Model.load(tmp_path / "door.npz")
+        PlainModel.load(tmp_path / "door.npz")
 
 
 def test_array_larger_than_memory_is_rejected(saved: bytes, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_array_larger_than_memory_is_rejected(saved: bytes, tmp_path: Path) -> N
         for name in old.namelist():
             new.writestr(name, giant.getvalue() if name == "D.npy" else old.read(name))
     with pytest.raises(ModelError, match="damaged"):
-        Model.load(path)
+        PlainModel.load(path)
 
 
 def test_pickle_in_the_file_is_not_opened(saved: bytes, tmp_path: Path) -> None:
@@ -253,14 +253,14 @@ def test_pickle_in_the_file_is_not_opened(saved: bytes, tmp_path: Path) -> None:
     for name in ("header", "D"):
         parts = {name: np.array(Bomb(), dtype=object)}
         with pytest.raises(ModelError, match="damaged"):
-            Model.load(rewrite(saved, tmp_path / "door.npz", **parts))
+            PlainModel.load(rewrite(saved, tmp_path / "door.npz", **parts))
     assert not (tmp_path / "boom").exists()
 
 
 def test_header_of_another_kind_is_rejected(saved: bytes, tmp_path: Path) -> None:
     for header in ("[1]", "null", "3", '"text"', "{", "", "[" * 100_000, "{}"):
         with pytest.raises(ModelError):
-            Model.load(rewrite(saved, tmp_path / "door.npz", header=np.array(header)))
+            PlainModel.load(rewrite(saved, tmp_path / "door.npz", header=np.array(header)))
 
 
 WRONG: dict[str, Callable[[dict[str, Array]], dict[str, Any]]] = {
@@ -310,14 +310,14 @@ def test_inconsistent_parts_are_rejected(
     with np.load(io.BytesIO(saved)) as archive:
         arrays = {name: archive[name] for name in ARRAYS}
     with pytest.raises(ModelError):
-        Model.load(rewrite(saved, tmp_path / "door.npz", **wrong(arrays)))
+        PlainModel.load(rewrite(saved, tmp_path / "door.npz", **wrong(arrays)))
 
 
 # --- Writing ---
 
 
 @pytest.fixture
-def old(trained: Model, tmp_path: Path) -> tuple[Path, Model]:
+def old(trained: PlainModel, tmp_path: Path) -> tuple[Path, PlainModel]:
     """A saved model that must survive."""
     model = replace(trained, fingerprint="old")
     model.save(tmp_path / "door.npz")
@@ -334,23 +334,23 @@ def interrupt(*_: Any, **__: Any) -> None:
 
 @pytest.mark.parametrize("step", ["replace", "fsync", "fchmod"])
 def test_failed_write_keeps_the_old_model(
-    step: str, old: tuple[Path, Model], trained: Model, monkeypatch: pytest.MonkeyPatch
+    step: str, old: tuple[Path, PlainModel], trained: PlainModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, model = old
     with monkeypatch.context() as patch:
         patch.setattr(os, step, full_disk)
         with pytest.raises(ModelError, match=r"cannot be written \(No space left.*check free space and permissions"):
             trained.save(path)
-    assert_same(Model.load(path), model)
+    assert_same(PlainModel.load(path), model)
     with monkeypatch.context() as patch:
         patch.setattr(os, step, interrupt)
         with pytest.raises(KeyboardInterrupt):
             trained.save(path)
-    assert_same(Model.load(path), model)
+    assert_same(PlainModel.load(path), model)
     assert partial_files(path.parent) == []
 
 
-def test_full_disk_keeps_the_old_model(old: tuple[Path, Model], trained: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_keeps_the_old_model(old: tuple[Path, PlainModel], trained: PlainModel, monkeypatch: pytest.MonkeyPatch) -> None:
     path, model = old
     real: Callable[..., Any] = os.fdopen
 
@@ -365,7 +365,7 @@ def test_full_disk_keeps_the_old_model(old: tuple[Path, Model], trained: Model, 
     monkeypatch.setattr(os, "fdopen", opened)
     with pytest.raises(ModelError, match="No space left"):
         trained.save(path)
-    assert_same(Model.load(path), model)
+    assert_same(PlainModel.load(path), model)
     assert partial_files(path.parent) == []
 
 
@@ -391,7 +391,7 @@ def test_new_bytes_are_synced_before_the_rename(tmp_path: Path, monkeypatch: pyt
 
 
 def test_folder_that_cannot_be_synced_keeps_the_new_model(
-    old: tuple[Path, Model], trained: Model, monkeypatch: pytest.MonkeyPatch
+    old: tuple[Path, PlainModel], trained: PlainModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, _ = old
     fsync = os.fsync
@@ -404,11 +404,11 @@ def test_folder_that_cannot_be_synced_keeps_the_new_model(
     monkeypatch.setattr(os, "fsync", only_files)
     with suppress(ModelError):
         trained.save(path)
-    assert_same(Model.load(path), trained)
+    assert_same(PlainModel.load(path), trained)
     assert partial_files(path.parent) == []
 
 
-def test_path_that_cannot_be_written_is_named(trained: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_that_cannot_be_written_is_named(trained: PlainModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     message = r"cannot be written .*Choose another path"
     with pytest.raises(ModelError, match=message):
         trained.save(tmp_path / "missing" / "door.npz")
@@ -430,7 +430,7 @@ def test_path_that_cannot_be_written_is_named(trained: Model, tmp_path: Path, mo
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_read_only_folder_is_named(trained: Model, tmp_path: Path) -> None:
+def test_read_only_folder_is_named(trained: PlainModel, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(ModelError, match=r"cannot be written \(Permission denied"):
@@ -442,11 +442,11 @@ def test_read_only_folder_is_named(trained: Model, tmp_path: Path) -> None:
 CRASH = """
 import os, random, signal, sys, time
 from pathlib import Path
-from trainer.model import Model
+from trainer.model import PlainModel
 
 folder = Path(sys.argv[1])
 path = folder / "door.npz"
-models = [Model.load(folder / name) for name in ("one.npz", "two.npz")]
+models = [PlainModel.load(folder / name) for name in ("one.npz", "two.npz")]
 random.seed(0)
 mid_write, seen = 0, set()
 for kill in range(60):
@@ -460,7 +460,7 @@ for kill in range(60):
     time.sleep(random.choice([0, random.uniform(0, 0.02)]))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    seen.add(Model.load(path).fingerprint)
+    seen.add(PlainModel.load(path).fingerprint)
     parts = list(folder.glob(".door.npz.*.part"))
     mid_write += bool(parts)
     for part in parts:
@@ -472,7 +472,7 @@ sys.exit(0 if mid_write and seen <= {model.fingerprint for model in models} else
 
 
 @pytest.mark.slow
-def test_killed_writer_leaves_the_old_or_the_new_model(trained: Model, tmp_path: Path) -> None:
+def test_killed_writer_leaves_the_old_or_the_new_model(trained: PlainModel, tmp_path: Path) -> None:
     """kill -9 while saving, a few dozen times; some kills must hit a write."""
     big = FeatureSpec(height=100, width=80, kind="pixels", cell=4)
     model = replace(
@@ -484,12 +484,12 @@ def test_killed_writer_leaves_the_old_or_the_new_model(trained: Model, tmp_path:
     )
     for name in ("one.npz", "two.npz"):
         replace(model, fingerprint=name).save(tmp_path / name)
-    Model.load(tmp_path / "one.npz").save(tmp_path / "door.npz")
+    PlainModel.load(tmp_path / "one.npz").save(tmp_path / "door.npz")
     run = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stderr
 
 
-def test_scores_are_the_classifier_on_the_codes(trained: Model) -> None:
+def test_scores_are_the_classifier_on_the_codes(trained: PlainModel) -> None:
     rows = SPEC.vectors(trained.crops)
     assert np.array_equal(trained.scores(trained.crops), (trained.W @ trained.coder.code(rows.T)).T)
     assert trained.scores(trained.crops[:0]).shape == (0, 3)

@@ -18,7 +18,7 @@ from trainer import update
 from trainer.data.gallery import Gallery
 from trainer.method.prox import column_norms
 from trainer.method.solver import Schedule, locality_weights, solve
-from trainer.model import ARRAYS, Model
+from trainer.model import ARRAYS, PlainModel
 from trainer.thresholds import FPIR, StrangerCalibration
 from trainer.training import fit
 from trainer.update import enrol, forget, one_step_dictionary
@@ -40,12 +40,12 @@ def photos_without(*people: str) -> Gallery:
 
 
 @pytest.fixture(scope="module")
-def trained() -> Model:
+def trained() -> PlainModel:
     return replace(fit(ALL, SPEC, {"atoms_per_class": 3}), calibration=CALIBRATION)
 
 
 @pytest.fixture(scope="module")
-def without_dora() -> Model:
+def without_dora() -> PlainModel:
     return fit(photos_without("dora"), SPEC, {"atoms_per_class": 3})
 
 
@@ -71,7 +71,7 @@ def test_enrolled_person_and_all_others_are_recognised(parameters: dict[str, Any
     assert more.training["iterations"] == model.training["iterations"]
 
 
-def test_enrol_keeps_the_atoms_and_adds_some(without_dora: Model) -> None:
+def test_enrol_keeps_the_atoms_and_adds_some(without_dora: PlainModel) -> None:
     more = enrol(without_dora, photos_of("dora"))
     m = without_dora.D.shape[1]
     assert np.array_equal(more.D[:, :m], without_dora.D)
@@ -97,7 +97,7 @@ def test_several_people_can_be_enrolled_at_once() -> None:
     assert np.array_equal(more.predict(ALL.images), ALL.labels)
 
 
-def test_photos_of_another_person_or_size_are_rejected(trained: Model) -> None:
+def test_photos_of_another_person_or_size_are_rejected(trained: PlainModel) -> None:
     with pytest.raises(GalleryError, match=r"two names: .*\(of ben\)"):
         enrol(trained, replace(photos_of("ben"), labels=np.array(["zoe"] * 5)))
     wrong = Gallery(images=np.zeros((1, 9, 8), np.uint8), labels=np.array(["zoe"]), sources=("1.png",))
@@ -108,7 +108,7 @@ def test_photos_of_another_person_or_size_are_rejected(trained: Model) -> None:
 # --- Forget ---
 
 
-def test_forgotten_person_is_in_no_part_of_the_model(trained: Model) -> None:
+def test_forgotten_person_is_in_no_part_of_the_model(trained: PlainModel) -> None:
     less, others = forget(trained, "dora"), photos_without("dora")
     assert less.labels == tuple(name for name in PEOPLE if name != "dora")
     assert np.array_equal(less.crops, others.images)
@@ -132,7 +132,7 @@ def test_no_number_depends_on_the_photos_of_the_forgotten_person(parameters: dic
     assert one.training == other.training
 
 
-def test_person_enrolled_later_is_forgotten_as_well(trained: Model, without_dora: Model) -> None:
+def test_person_enrolled_later_is_forgotten_as_well(trained: PlainModel, without_dora: PlainModel) -> None:
     more = enrol(without_dora, photos_of("dora"))
     forgotten, direct = forget(more, "dora"), forget(trained, "dora")
     for name in ARRAYS:
@@ -140,7 +140,7 @@ def test_person_enrolled_later_is_forgotten_as_well(trained: Model, without_dora
     assert "dora" in forget(more, "gus").labels
 
 
-def test_file_keeps_no_bytes_of_the_forgotten_person(trained: Model, tmp_path: Path) -> None:
+def test_file_keeps_no_bytes_of_the_forgotten_person(trained: PlainModel, tmp_path: Path) -> None:
     path = tmp_path / "door.npz"
     trained.save(path)
     dora = PEOPLE.index("dora")
@@ -150,7 +150,7 @@ def test_file_keeps_no_bytes_of_the_forgotten_person(trained: Model, tmp_path: P
     before = path.read_bytes()
     assert sum(needle in before for needle in needles) > photos.sum() + atoms.sum()  # D is stored by rows or by columns
     assert NAME in before
-    forget(Model.load(path), "dora").save(path)
+    forget(PlainModel.load(path), "dora").save(path)
     after = path.read_bytes()
     assert not [needle for needle in needles if needle in after]
     assert NAME not in after
@@ -167,7 +167,7 @@ def test_dictionary_is_that_of_the_first_solver_step(monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(one_step_dictionary(X, np.array([0, 3, 5, 8]), 0.05), step.D, atol=1e-10)
 
 
-def test_name_is_found_in_any_unicode_form_or_rejected(trained: Model) -> None:
+def test_name_is_found_in_any_unicode_form_or_rejected(trained: PlainModel) -> None:
     assert forget(trained, "c\N{COMBINING CEDILLA}elik").labels == PEOPLE[:-1]
     with pytest.raises(UsageError, match=r"no dorra in the model. Did you mean dora\?"):
         forget(trained, "dorra")
@@ -189,7 +189,7 @@ def test_people_of_a_network_model_can_change() -> None:
 # --- Experts: the cosine and a dictionary for each of two kinds of features ---
 
 
-def experts_on(gallery: Gallery) -> Model:
+def experts_on(gallery: Gallery) -> PlainModel:
     parameters = {"atoms_per_class": 4, "coding": "l21", **EXPERTS}
     return replace(fit(gallery, network_model("both").spec, parameters), calibration=CALIBRATION)
 
@@ -247,7 +247,7 @@ def test_no_expert_depends_on_the_photos_of_the_forgotten_person() -> None:
 # --- The threshold ---
 
 
-def test_threshold_is_kept_or_measured_again(trained: Model) -> None:
+def test_threshold_is_kept_or_measured_again(trained: PlainModel) -> None:
     less = forget(trained, "dora", calibrate=True)
     assert forget(trained, "dora").calibration == CALIBRATION
     assert less.calibration is not None
@@ -258,7 +258,7 @@ def test_threshold_is_kept_or_measured_again(trained: Model) -> None:
     assert more.trials == 35
 
 
-def test_threshold_needs_six_people(trained: Model) -> None:
+def test_threshold_needs_six_people(trained: PlainModel) -> None:
     five = replace(forget(forget(trained, "dora"), "gus"), calibration=None)
     assert enrol(five, photos_of("dora")).calibration is None
     six = enrol(five, photos_of("dora"), calibrate=True)
@@ -269,7 +269,7 @@ def test_threshold_needs_six_people(trained: Model) -> None:
     assert update.threshold_note(six, less).endswith("was not measured; measuring it needs 6 people.")
 
 
-def test_note_says_that_given_strangers_are_not_used_again(trained: Model) -> None:
+def test_note_says_that_given_strangers_are_not_used_again(trained: PlainModel) -> None:
     given = replace(trained, calibration=replace(CALIBRATION, public=True, confidence=0.9))
     assert "stays 0.9; --calibrate" in update.threshold_note(given, forget(given, "dora"))
     assert "It was 0.9, measured with given strangers" in update.threshold_note(given, trained)
@@ -283,31 +283,31 @@ def folders(tmp_path: Path) -> Path:
     return write_photos(tmp_path / "photos", ALL.images, ALL.labels)
 
 
-def test_commands_enrol_and_forget(trainer: TrainerCommand, without_dora: Model, folders: Path, tmp_path: Path) -> None:
+def test_commands_enrol_and_forget(trainer: TrainerCommand, without_dora: PlainModel, folders: Path, tmp_path: Path) -> None:
     model = tmp_path / "door.npz"
     replace(without_dora, calibration=CALIBRATION).save(model)
     code, out, err = trainer("enrol", model, folders / "dora")
     assert (code, out) == (0, "")
     assert "7 people from 35 photos, 5 of them new (dora)" in err
     assert "--calibrate" in err
-    assert Model.load(model).labels == PEOPLE
+    assert PlainModel.load(model).labels == PEOPLE
     code, out, err = trainer("forget", model, "dora")
     assert (code, out) == (0, "")
     assert "6 people from 30 photos, without dora" in err
     assert "Kits on devices" in err
-    assert Model.load(model).labels == without_dora.labels
-    assert Model.load(model).calibration == CALIBRATION
+    assert PlainModel.load(model).labels == without_dora.labels
+    assert PlainModel.load(model).calibration == CALIBRATION
     assert "accuracy" not in trainer("show", model)[1]
     code, _, err = trainer("forget", model, "ana")
     assert (code, "Did you mean anna?" in err) == (2, True)
     (folders / "dora" / "torn.png").write_bytes(b"no photo")
     code, _, err = trainer("enrol", model, folders / "dora", "--calibrate")
     assert (code, "torn.png (not a readable image)" in err) == (0, True)
-    assert Model.load(model).labels == PEOPLE
+    assert PlainModel.load(model).labels == PEOPLE
 
 
 def test_enrolling_a_person_without_usable_photo_is_an_error(
-    trainer: TrainerCommand, without_dora: Model, folders: Path, tmp_path: Path
+    trainer: TrainerCommand, without_dora: PlainModel, folders: Path, tmp_path: Path
 ) -> None:
     model = tmp_path / "door.npz"
     without_dora.save(model)
@@ -316,10 +316,10 @@ def test_enrolling_a_person_without_usable_photo_is_an_error(
     for photos, source in ((folders / "zoe", "torn.png"), (folders, "zoe/torn.png")):
         code, _, err = trainer("enrol", model, photos)
         assert (code, f"No usable photo of zoe: {source} (not a readable image)." in err) == (2, True), err
-    assert Model.load(model).labels == without_dora.labels
+    assert PlainModel.load(model).labels == without_dora.labels
 
 
-def test_enrol_reports_known_people_and_suspected_labels(trainer: TrainerCommand, trained: Model, tmp_path: Path) -> None:
+def test_enrol_reports_known_people_and_suspected_labels(trainer: TrainerCommand, trained: PlainModel, tmp_path: Path) -> None:
     model = tmp_path / "door.npz"
     trained.save(model)
     for person, shift in (("anna", 2), ("ben", 4)):  # brighter copies of anna's photos

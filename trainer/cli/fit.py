@@ -16,7 +16,8 @@ from trainer.cli import options
 from trainer.data.augment import COPIES
 from trainer.features.spec import Spec
 from trainer.method.solver import Step
-from trainer.presets import DEFAULT, Preset
+from trainer.presets import DEFAULT, ONE_SHARD, Preset
+from trainer.shards.work import work_folder
 from trainer.thresholds import FOLDS, FPIR
 
 FEATURES = f"Features of a face: {', '.join(KINDS)}, sface, onnx:FILE[,order=bgr][,mean=M][,scale=S], or sface+both."
@@ -25,6 +26,7 @@ PARTS_HELP = "Grid of face parts with their own classifier, or none. Not with a 
 AUGMENT = "Add altered copies: moved, relit, covered. Not with a network."
 CALIBRATE = f"Measure the threshold against strangers ({FOLDS} more trainings)."
 STRANGERS = "Photos of people who are not enrolled, for the threshold: a folder, .npz or .mat."
+SCHEDULER = "Dask scheduler whose workers train more than 200 people; without it, the cores of this machine."
 Locality = Literal["exp", "squared"]
 Schedule = Literal["fast", "paper"]
 ClassifierCodes = Literal["coder", "training"]
@@ -55,10 +57,14 @@ def fit(
     fpir: Annotated[float, typer.Option(help="Share of strangers' photos that may get a name.")] = FPIR,
     calibrate: Annotated[bool, typer.Option(help=CALIBRATE)] = True,
     strangers: Annotated[Path | None, typer.Option(help=STRANGERS)] = None,
+    scheduler: Annotated[str | None, typer.Option(metavar="ADDRESS", help=SCHEDULER)] = None,
     seed: options.Seed = 0,
     threads: options.Threads = None,
 ) -> None:
-    """Train a model on photos of the people to enrol, and measure the threshold that rejects strangers."""
+    """Train a model on photos of the people to enrol, and measure the threshold that rejects strangers.
+
+    More than 200 people are trained in shards. If that is interrupted, the same command continues it.
+    """
     if copies is not None and not augment:
         raise UsageError("--copies needs --augment.", "Add --augment, or leave --copies out.")
     if strangers is not None and not calibrate:
@@ -83,35 +89,34 @@ def fit(
     }
     given: dict[str, Any] = {name: value for name, value in parameters.items() if value is not None}
     given |= {} if parts is None else {"parts": None if parts == "none" else options.parse_grid(parts, "--parts")}
-    with console.progress("Reading photos") as line:
-        job = training.prepare(
-            options.gallery_loader(photos, cropped, size, line),
-            strangers,
-            method=method_of(method),
-            preset=preset,
-            config=config,
-            options=given,
-            progress=line.count,
-            say=console.say,
-        )
-    options.print_notes(job.notes)
-    with console.progress("Training") as line, threadpool_limits(threads):
+    with work_folder(output) as work:
+        with console.progress("Reading photos") as line:
+            job = training.prepare(
+                options.gallery_loader(photos, cropped, size, line, work.crops_file),
+                strangers,
+                method=method_of(method),
+                preset=preset,
+                config=config,
+                options=given,
+                progress=line.count,
+                say=console.say,
+            )
+        options.print_notes(job.notes)
+        in_shards = training.needs_shards(len(job.gallery.people), job.method.estimator, job.parameters)
+        if scheduler is not None and not in_shards:
+            console.say(f"note: --scheduler is not used: {ONE_SHARD} people or fewer are trained on this machine.")
+        how: dict[str, Any] = {"method": job.method.estimator, "fpir": fpir if calibrate else None}
+        how |= {"strangers": job.strangers, "work": work, "scheduler": scheduler, "jobs": threads or -1}
+        with console.progress("Training") as line, threadpool_limits(threads):
 
-        def show(step: Step) -> None:
-            line(f"iteration {step.iteration}, residual {max(step.residuals):.1e}, rank {step.rank}")
+            def show(step: Step) -> None:
+                line(f"iteration {step.iteration}, residual {max(step.residuals):.1e}, rank {step.rank}")
 
-        def count(done: int, folds: int) -> None:
-            line(f"measuring the threshold, fold {done + 1} of {folds}")
-
-        how: dict[str, Any] = {"method": job.method.estimator, "strangers": job.strangers, "progress": count}
-        model = training.fit(job.gallery, job.spec, job.parameters, show, fpir=fpir if calibrate else None, **how)
-    model.save(output)
-    iterations = model.training.get("iterations")
-    learned = f"{iterations} iterations" if iterations else job.method.title
+            model = training.train(job.gallery, job.spec, job.parameters, show, stage=options.StageLine(line), **how)
+        model.save(output)
     console.say(
-        f"Saved {output}: {len(model.labels)} people from {len(model.crops)} photos, {model.D.shape[1]} atoms of "
-        f"{model.D.shape[0]} values ({_features_of(model.spec)}), {learned}; "
-        f"{percent(model.training['accuracy'])} of the training photos recognised."
+        f"Saved {output}: {len(model.labels)} people from {len(model.crops)} photos, {model.summary()} "
+        f"({_features_of(model.spec)}); {percent(model.training['accuracy'])} of the training photos recognised."
     )
     if model.calibration is not None:
         console.say(model.calibration.summary())

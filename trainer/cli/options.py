@@ -1,7 +1,9 @@
 """Options and helpers that several commands of `trainer` use."""
 
 import re
+import time
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -34,20 +36,39 @@ def parse_grid(text: str, option: str) -> Grid:
 
 
 def gallery_loader(
-    photos: Path, cropped: bool, size: str | None, line: console.Progress
+    photos: Path, cropped: bool, size: str | None, line: console.Progress, spool: Callable[[], Path] | None = None
 ) -> Callable[[Network | None], Gallery]:
-    """Return a function that loads the training photos for a network, or for our own features (None)."""
+    """Return a function that loads the training photos for a network, or for our own features (None).
+
+    `spool` returns a file for the crops of many people.
+    """
     sides = None if size is None else parse_grid(size, "--size")
 
     def load(network: Network | None) -> Gallery:
-        options: dict[str, Any] = {"size": sides}
+        options: dict[str, Any] = {"size": sides, "spool": spool}
         if network is not None:
             if sides not in (None, (SIDE, SIDE)):
                 raise UsageError(f"A network needs crops of {SIDE}x{SIDE}.", "Leave --size out.")
-            options = {"size": (SIDE, SIDE), "alignment": network.alignment, "colour": network.colour}
+            options |= {"size": (SIDE, SIDE), "alignment": network.alignment, "colour": network.colour}
         return load_gallery(photos, cropped=cropped, progress=line.count, say=console.say, **options)
 
     return load
+
+
+class StageLine:
+    """Shows which step of a long work is done, how much of it, and about how long the rest of the step takes."""
+
+    def __init__(self, line: console.Progress) -> None:
+        self.line, self.name, self.started, self.first = line, "", 0.0, 0
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        if name != self.name or done < self.first:
+            self.name, self.started, self.first = name, time.monotonic(), done
+        text = f"{name}, {done} of {total}"
+        if self.first < done < total:
+            seconds = (time.monotonic() - self.started) * (total - done) / (done - self.first)
+            text += f", about {timedelta(seconds=round(seconds))} left for this step"
+        self.line(text)
 
 
 def check_writable(output: Path, option: str = "-o") -> None:

@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 from edge.cli import common as console
 from edge.text import some
 from trainer import update
-from trainer.cli.options import ModelFile, Threads, print_notes
+from trainer.cli.options import ModelFile, StageLine, Threads, print_notes
 from trainer.data.gallery import load_like
 from trainer.model import Model
 
@@ -28,7 +28,7 @@ def enrol(
         found = load_like(photos, old.spec.crop_shape, old.alignment, progress=line.count, say=console.say)
     print_notes(found.notes)
     with console.progress("Enrolling") as line, threadpool_limits(threads):
-        new = update.enrol(old, found, calibrate=calibrate, progress=line.count)
+        new = update.enrol(old, found, calibrate=calibrate, stage=StageLine(line))
     new.save(model_file)
     console.say(
         f"Saved {model_file}: {len(new.labels)} people from {len(new.crops)} photos, {len(new.crops) - len(old.crops)} of "
@@ -46,7 +46,7 @@ def forget(
     """Remove a person from a model: photos, atoms, codes, and their influence on the atoms of others."""
     old = Model.load(model_file)
     with console.progress("Forgetting") as line, threadpool_limits(threads):
-        new = update.forget(old, name, calibrate=calibrate, progress=line.count)
+        new = update.forget(old, name, calibrate=calibrate, stage=StageLine(line))
     new.save(model_file)
     console.say(
         f"Saved {model_file}: {len(new.labels)} people from {len(new.crops)} photos, without {name}. "

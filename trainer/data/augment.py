@@ -11,6 +11,7 @@ from edge.vision.preprocess import LANDMARKS
 from trainer.types import Array
 
 COPIES = 8  # default number of copies of each photo
+COVERED = 3  # copies of each photo that `covered` returns
 # How much a copy may be moved, turned, scaled and relit. Twice as much recognised fewer held-out photos of Yale B, and as many
 # of AR.
 MOVE, LIGHT = 0.6, 0.5

@@ -8,7 +8,7 @@ in `Gallery.notes`.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from edge.vision.quality import CUT_OFF, QualityLimits, assess
 from trainer.data import detector
 from trainer.data.arrays import HINTS, read_arrays
 from trainer.data.meant_face import meant_face
+from trainer.presets import ONE_SHARD
 from trainer.types import Progress, Say, silent
 
 _SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
@@ -140,6 +141,7 @@ def load_gallery(
     testing: bool = False,
     alignment: str = ALIGNMENT,
     colour: bool = False,
+    spool: Callable[[], Path] | None = None,
 ) -> Gallery:
     """Read the gallery at `path`.
 
@@ -148,6 +150,7 @@ def load_gallery(
     finder : detects the faces (default: YuNet). `say` receives a message if it must be downloaded.
     alignment : where the crop shows a detected face.
     colour : the images are BGR, for a network. A grey photo gets three equal channels.
+    spool : returns a file for the crops of more than ONE_SHARD people, which may not fit into memory.
     testing : the photos are not for a training. One person is enough, a person may have no usable photo, and a folder of
         photos is one person.
     """
@@ -169,7 +172,8 @@ def load_gallery(
     if not cropped:
         finder = finder or YuNetDetector(detector.yunet(say))
         crop = partial(_aligned, finder=finder, size=size or SIZE, alignment=alignment, colour=colour)
-    found, images, rejected, remarks = _read_all(entries, crop, progress)
+    crops = _Crops(spool() if spool is not None and len(people) > ONE_SHARD else None)
+    found, rejected, remarks = _read_all(entries, crop, progress, crops)
     hint = " Photos that show only a face may need --cropped."
     if cropped or testing or 2 * len(rejected) <= len(entries):
         hint = ""
@@ -177,7 +181,7 @@ def load_gallery(
         check_usable(people, [entry.person for entry in found], rejected, hint)
     if len(people) < 2 and not testing:
         raise GalleryError("The gallery has fewer than two people.", "Add photos of at least one more person.")
-    sizes = [hxw(shape) for shape, _ in Counter(image.shape for image in images).most_common()]
+    sizes = [hxw(shape) for shape, _ in crops.shapes.most_common()]
     if len(sizes) > 1:
         raise GalleryError(f"The photos differ in size: {some(sizes)}.", f"Pass --size HxW, for example --size {sizes[0]}.")
     if rejected:
@@ -188,7 +192,7 @@ def load_gallery(
     if single and not testing:
         notes.append(f"Only one photo of {some(single)}: expect poor recognition.")
     return Gallery(
-        images=np.stack(images),
+        images=crops.together(),
         labels=np.array([entry.person for entry in found]),
         sources=tuple(entry.source for entry in found),
         notes=tuple(notes),
@@ -210,6 +214,11 @@ def load_like(path: Path, crop_shape: tuple[int, ...], alignment: str, **options
     return photos
 
 
+def crop_digests(crops: Iterable[NDArray[np.uint8]]) -> Iterator[bytes]:
+    """Yield the SHA-256 of each crop."""
+    return (hashlib.sha256(np.ascontiguousarray(crop).data).digest() for crop in crops)
+
+
 def check_usable(people: Iterable[str], used: Collection[str], rejected: Iterable[RejectedPhoto], hint: str = "") -> None:
     """Raise GalleryError if one of the people is not in `used`, the people of the usable photos."""
     empty = sorted(set(people) - set(used))
@@ -222,9 +231,9 @@ def check_usable(people: Iterable[str], used: Collection[str], rejected: Iterabl
 
 def check_not_enrolled(strangers: Gallery, images: Iterable[NDArray[np.uint8]], people: Collection[str] = ()) -> None:
     """Raise GalleryError if a stranger is enrolled, by one of these images or names: the threshold would reject everyone."""
-    known = {image.tobytes() for image in images}
-    pairs = zip(strangers.images, strangers.labels, strangers.sources, strict=True)
-    enrolled = [source for image, label, source in pairs if label in people or image.tobytes() in known]
+    known = set(crop_digests(images))
+    pairs = zip(crop_digests(strangers.images), strangers.labels, strangers.sources, strict=True)
+    enrolled = [source for digest, label, source in pairs if label in people or digest in known]
     if enrolled:
         raise GalleryError(
             f"Some strangers are enrolled, by name or by photo: {some(enrolled)}.",
@@ -269,12 +278,40 @@ class _Entry:
     condition: str = ""
 
 
+class _Crops:
+    """Crops in memory or, one after the other, in a file."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.shapes = path, Counter[tuple[int, ...]]()
+        self._images: list[NDArray[np.uint8]] = []
+        if path is not None:
+            with open(path, "wb"):  # empty
+                path.chmod(0o600)
+
+    def append(self, image: NDArray[np.uint8]) -> None:
+        self.shapes[image.shape] += 1
+        if self.path is None:
+            self._images.append(image)
+            return
+        try:
+            with self.path.open("ab") as file:
+                file.write(image.tobytes())
+        except OSError as error:
+            raise GalleryError(f"{self.path} cannot be written ({error.strerror}).", "Make space on the disk.") from None
+
+    def together(self) -> NDArray[np.uint8]:
+        """Return all crops (N, H, W), or (N, H, W, 3), which have one shape."""
+        if self.path is None:
+            return np.stack(self._images)
+        ((shape, number),) = self.shapes.items()
+        return np.memmap(self.path, np.uint8, "r", shape=(number, *shape))
+
+
 def _read_all(
-    entries: list[_Entry], crop: Crop, progress: Progress
-) -> tuple[list[_Entry], list[NDArray[np.uint8]], list[RejectedPhoto], dict[str, list[str]]]:
-    """Return the entries that can be used, their crops, the rejected photos, and sources by remark."""
+    entries: list[_Entry], crop: Crop, progress: Progress, crops: _Crops
+) -> tuple[list[_Entry], list[RejectedPhoto], dict[str, list[str]]]:
+    """Read all photos into `crops`. Return the entries that can be used, the rejected photos, and sources by remark."""
     used: list[_Entry] = []
-    images: list[NDArray[np.uint8]] = []
     rejected: list[RejectedPhoto] = []
     remarks: dict[str, list[str]] = {}
     first: dict[bytes, _Entry] = {}
@@ -295,7 +332,7 @@ def _read_all(
             other = first.setdefault(digest, entry)
             if other is entry:
                 used.append(entry)
-                images.append(made)
+                crops.append(made)
                 for text in ("scaled from 16 to 8 bits" if photo.dtype == np.uint16 else "", remark):
                     if text:
                         remarks.setdefault(text, []).append(entry.source)
@@ -307,7 +344,7 @@ def _read_all(
         progress(done, len(entries))
     if conflicts:
         raise GalleryError(f"The same photo has two names: {some(conflicts, '; ')}.", "Remove it from the wrong person.")
-    return used, images, rejected, remarks
+    return used, rejected, remarks
 
 
 def _folder_entries(root: Path, notes: list[str], *, colour: bool, flat: bool) -> tuple[set[str], list[_Entry]]:

@@ -142,7 +142,7 @@ def measure(system: EvaluatedSystem, trials: Trials, notes: tuple[str, ...] = ()
         confusions=tuple(sorted(_pairs(trials, confused, confused), key=lambda pair: -pair.photos.count)[:SHOWN]),
         misses=_misses(trials),
         intruders=tuple(_pairs(trials, ~enrolled, trials.named)[:SHOWN]),
-        inside=None if system.model is None else look_inside(system.model, trials),
+        inside=None if system.plain is None else look_inside(system.plain, trials),
     )
 
 

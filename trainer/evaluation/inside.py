@@ -9,7 +9,7 @@ from trainer.evaluation.measures import Share
 from trainer.evaluation.trials import Trial, Trials
 from trainer.features.spec import Spec
 from trainer.method.parts import unit_part, unit_scores
-from trainer.model import Model
+from trainer.model import PlainModel
 from trainer.types import Array
 
 TINY = float(np.finfo(np.float32).tiny)
@@ -56,7 +56,7 @@ class Inside:
     part_splits: tuple[PartSplit, ...]  # by condition; empty if the model has no parts
 
 
-def look_inside(model: Model, trials: Trials) -> Inside:
+def look_inside(model: PlainModel, trials: Trials) -> Inside:
     enrolled, truth = np.flatnonzero(trials.enrolled), trials.truth[trials.enrolled]
     crops = trials.crops[enrolled]
     X, DZ, codes = _coded(model, crops)
@@ -91,7 +91,7 @@ def look_inside(model: Model, trials: Trials) -> Inside:
     )
 
 
-def _coded(model: Model, crops: Array) -> tuple[Array, Array, Array]:
+def _coded(model: PlainModel, crops: Array) -> tuple[Array, Array, Array]:
     """Return X, DZ (d, n) and Z (m, n) of crops. With experts, X and DZ are those of each expert, and Z is the network's."""
     X = model.spec.vectors(crops).T
     if model.network_rows is None:

@@ -19,7 +19,7 @@ from trainer.evaluation.inside import Inside, as_images, code_similarity
 from trainer.evaluation.measures import FPIRS, Share, Split
 from trainer.evaluation.trials import Trial
 from trainer.method.parts import Grid
-from trainer.model import Model
+from trainer.model import PlainModel
 from trainer.thresholds import MIN_PEOPLE
 from trainer.types import Array
 
@@ -205,9 +205,9 @@ def _most_similar(found: Evaluation, person: str, index: int) -> str:
 
 def _inside(found: Evaluation) -> str:
     """Return the section about the model itself: atoms, DZ and E, parts, codes and the convergence of training."""
-    model, inside = found.system.model, found.inside
+    model, inside = found.system.plain, found.inside
     if model is None or inside is None:
-        return html.section("inside", paragraph("needs_model"))
+        return html.section("inside", paragraph("needs_model" if found.system.model is None else "shards"))
     atoms = as_images(model.D, model.spec)
     if atoms is None:
         parts = [paragraph("network")]
@@ -221,7 +221,7 @@ def _inside(found: Evaluation) -> str:
     return html.section("inside", *parts)
 
 
-def _atoms(model: Model, atoms: Array) -> str:
+def _atoms(model: PlainModel, atoms: Array) -> str:
     people, each = ATOMS
     items = []
     for person, label in enumerate(model.labels[:people]):
@@ -233,7 +233,7 @@ def _atoms(model: Model, atoms: Array) -> str:
     return html.figure("atoms", html.cards(items, "small"), first=first)
 
 
-def _examples(found: Evaluation, model: Model, inside: Inside) -> str:
+def _examples(found: Evaluation, model: PlainModel, inside: Inside) -> str:
     items = []
     for example in inside.examples:
         photo, whole, top = example.photo, example.whole, float(example.x.max())
@@ -257,7 +257,7 @@ def _examples(found: Evaluation, model: Model, inside: Inside) -> str:
     return html.figure("split", html.cards(items, "wide"), parts=sentence("votes") if inside.part_splits else "")
 
 
-def _parts(found: Evaluation, model: Model, inside: Inside) -> str:
+def _parts(found: Evaluation, model: PlainModel, inside: Inside) -> str:
     """Return how often each part is right, by condition: over the mean face, and as a table."""
     splits, trials = inside.part_splits, found.trials
     if not splits:
@@ -288,7 +288,7 @@ def _with_grid(crop: Array, grid: Grid | None, cells: Iterable[tuple[str, float,
     return f'<span class="parts">{html.image(crop, alt)}<span style="{style}">{tinted}</span></span>'
 
 
-def _codes(found: Evaluation, model: Model, inside: Inside) -> str:
+def _codes(found: Evaluation, model: PlainModel, inside: Inside) -> str:
     truth = found.trials.truth[found.trials.enrolled]
     shown = np.unique(truth)[:BLOCKS]
     first = f" The first {len(shown)} people." if len(shown) < found.people else ""

@@ -5,6 +5,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from edge.vision.confidence import score_confidence
 from edge.vision.recognize import Recognizer
 from trainer.data import gallery
 from trainer.data.gallery import Gallery, RejectedPhoto
-from trainer.model import Model
+from trainer.model import Model, PlainModel
 from trainer.types import Array
 
 CHUNK = 256  # crops per call of the graph, to bound memory
@@ -41,6 +42,11 @@ class EvaluatedSystem:
     photos: str  # fingerprint of the training photos
     score: Callable[[Array], tuple[Array, Array]]  # return scores (N, C) and confidence (N,) of crops (N, *crop_shape)
     model: Model | None = None  # for the pictures, and to leave out its training photos
+
+    @property
+    def plain(self) -> PlainModel | None:
+        """The model, if it has one dictionary."""
+        return None if self.model is None else self.model.plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,8 +211,8 @@ def run_trials(
     if system.model is None:
         trained = np.full(len(enrolled), faces.fingerprint == system.photos)
     else:
-        seen = {crop.tobytes() for crop in system.model.crops}
-        trained = np.array([image.tobytes() in seen for image in faces.images])
+        seen = set(gallery.crop_digests(system.model.crops))
+        trained = np.array([digest in seen for digest in gallery.crop_digests(faces.images)])
     if trained.any():  # results on these would look too good
         used &= ~trained
         notes.append(f"Left out: {plural(trained.sum(), 'photo')} that the {system.kind} was trained on.")
@@ -218,7 +224,7 @@ def run_trials(
     truth = [index.get(str(label), -1) for label in photos.labels]
     conditions = [faces.conditions[i] if faces.conditions else "" for i in np.flatnonzero(used)]
     if strangers is not None:
-        gallery.check_not_enrolled(strangers, [*faces.images[enrolled], *(system.model.crops if system.model else ())])
+        gallery.check_not_enrolled(strangers, chain(faces.images[enrolled], system.model.crops if system.model else ()))
         photos = photos.joined(strangers)
         truth += [-1] * len(strangers.labels)
         conditions += strangers.conditions or [""] * len(strangers.labels)

@@ -115,13 +115,17 @@ class Network:
         check_crops(crops, self.crop_shape)
         if len(crops) == 0:
             return np.zeros((0, self.length), np.float32)
+        return stacked(self.embed(crops), crops, self.own, self.share)
+
+    def embed(self, crops: Array) -> Array:
+        """Return (N, d), the network's own vectors of crops (N, *crop_shape), not scaled. N is at least 1."""
         run = _runner(self.model)
 
         def embedding(crop: Array) -> Array:
             channels = (np.float32(self._ordered(crop)) - np.float32(self.mean)) * np.float32(self.scale)
             return run(np.broadcast_to(channels, (1, 3, SIDE, SIDE)))[0]
 
-        return stacked(embeddings(crops, embedding, self.known), crops, self.own, self.share)
+        return embeddings(crops, embedding, self.known)
 
     @property
     def known(self) -> dict[bytes, Array]:

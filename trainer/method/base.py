@@ -72,7 +72,7 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """Return scores (C, n) of samples (d, n). The highest score of a column names the class."""
         raise NotImplementedError
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
         """Raise ParameterError unless floats are positive and finite, and integers at least 1 or `least` of the metadata."""
         for field in fields(self):
             name, kinds, value = field.name, get_args(field.type) or (field.type,), getattr(self, field.name)
@@ -88,7 +88,7 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def _begin(self, X: Array, y: Array) -> tuple[Array, Array]:
         """Check parameters, X and y. Return samples (d, n) as unit columns and their classes 0..C-1 (n,)."""
-        self._check_parameters()
+        self.check_parameters()
         rows, y = self._rows(X, y)
         with warnings.catch_warnings():  # one photo of each person is valid
             warnings.filterwarnings("ignore", "The number of unique classes")

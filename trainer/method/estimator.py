@@ -1,6 +1,6 @@
 """LCLRRDL as a scikit-learn classifier: a thin layer over solver, coder and classifier. Only here samples are rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Self
 
@@ -67,13 +67,22 @@ class LCLRRDL(CodeClassifier):
     def fit(self, X: Array, y: Array) -> Self:
         """Learn D and W from samples X and their labels y."""
         samples, labels = self._begin(X, y)
-        atoms = random_atoms(labels, self.atoms_per_class, self.random_state)
-        self.atom_classes_ = labels[atoms]
-        of_experts = [unit_part(samples, rows) for rows in expert_rows(self.features)] if self.experts else [samples]
-        results = [self._solve(own, own[:, atoms]) for own in of_experts]
+        rows = expert_rows(self.features) if self.experts else None
+        results, self.atom_classes_ = self.learn_dictionary(samples, labels, rows)
         self.result_, self.D_ = results[0], np.vstack([result.D for result in results])
         self.n_iter_ = self.result_.iterations
         return self._learn_classifier(X, samples, labels)
+
+    def learn_dictionary(
+        self, samples: Array, labels: Array, rows: Sequence[Array] | None = None
+    ) -> tuple[list[SolverResult], Array]:
+        """Return Algorithm 1 on samples (d, n) of classes (n,), and the classes of the atoms (m,).
+
+        `rows`: of each expert, which has a dictionary of its own.
+        """
+        atoms = random_atoms(labels, self.atoms_per_class, self.random_state)
+        of_experts = [samples] if rows is None else [unit_part(samples, own) for own in rows]
+        return [self._solve(own, own[:, atoms]) for own in of_experts], labels[atoms]
 
     def fit_classifier(self, X: Array, y: Array, D: Array, atom_labels: Array) -> Self:
         """Learn only W, for a given dictionary D (d, m) and the classes of its atoms (m,)."""
@@ -99,7 +108,7 @@ class LCLRRDL(CodeClassifier):
     def _learn_classifier(self, X: Array, samples: Array, labels: Array) -> Self:
         if self.experts:
             return self._learn_experts(X, samples, labels)
-        coding, given, classes = self._coding(len(samples)), labels, len(self.classes_)
+        coding, given, classes = self.coding_for(len(samples)), labels, len(self.classes_)
         self.coder_ = Coder(self.D_.astype(np.float32), coding)
         weights = np.ones(len(given))
         if self.copies:
@@ -125,7 +134,7 @@ class LCLRRDL(CodeClassifier):
         rows = expert_rows(self.features)
         vectors = [unit_part(samples, own) for own in rows]
         self.network_rows_, *self.part_rows_ = rows
-        self.coder_, *self.part_coders_ = coders = part_coders(self.D_.astype(np.float32), rows, self._coding(len(samples)))
+        self.coder_, *self.part_coders_ = coders = part_coders(self.D_.astype(np.float32), rows, self.coding_for(len(samples)))
         self.codes_, *part_codes = codes = [coder.code(own) for coder, own in zip(coders, vectors, strict=True)]
         check_codes(self.codes_)
         seen = apparent_classes(codes, labels, len(self.classes_), DOUBT_ETA) if self.doubt else labels
@@ -176,22 +185,23 @@ class LCLRRDL(CodeClassifier):
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         return spec.vectors(augment.copies(crops, self.copies, rng, LANDMARK_TEMPLATES[spec.alignment]))
 
-    def _coding(self, d: int) -> Coding:
+    def coding_for(self, d: int) -> Coding:
+        """Return the settings of the coder for samples of d features."""
         if isinstance(self.coding, Coding):
             return self.coding
         coding = Coding.default(self.coding)
         return coding if self.code_lam is None else coding.weighted(self.code_lam, d)
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        super().check_parameters()
         if not isinstance(self.schedule, Schedule) and self.schedule not in SCHEDULES:
             raise ParameterError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
         if self.copies and (self.features is None or self.classifier_codes != "coder"):
             raise ParameterError("copies need crops and the coder: set features, and classifier_codes=coder")
-        self._coding(1)
+        self.coding_for(1)
         if self.experts:
             expert_rows(self.features)
-            if self.parts is not None or self.copies or self.classifier_codes != "coder" or self._coding(1).kind == "batch":
+            if self.parts is not None or self.copies or self.classifier_codes != "coder" or self.coding_for(1).kind == "batch":
                 raise ParameterError("experts need parts=None, copies=0, classifier_codes=coder and the coding l1 or l21")
         elif self.covered:
             raise ParameterError("covered needs experts")

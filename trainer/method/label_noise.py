@@ -12,7 +12,8 @@ no other person either. Wrong labels also distort the scores of other samples, s
 rest is scored again without them. If there are no clear cases, all labels are trusted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -25,24 +26,46 @@ LEADS = (0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # of another class, from 0 (random score
 MIN_PHOTOS = 2  # a person keeps at least this many photos; otherwise all are trusted, as there is no majority
 
 
+@dataclass(frozen=True, eq=False)
+class Resemblance:
+    """Which classes samples look like, according to the other trusted samples. The scores of a sample have unit length."""
+
+    own: Array
+    """(n,) score of the own class."""
+    best: Array
+    """(n,) highest score of another class."""
+    other: Array
+    """(n,) the class that has it."""
+
+
 def apparent_classes(codes: Sequence[Array], labels: Array, classes: int, eta: float) -> Array:
     """Return the class (n,) that each sample looks like: its own label if that is trusted.
 
     `codes` (m,n) are those of the whole face and of each part.
     """
     H, samples = one_hot(labels, classes), np.arange(len(labels))
+
+    def resemblance(trusted: Array) -> Resemblance:
+        scores = fuse([leave_one_out_scores(Z, H, eta, trusted) for Z in codes])
+        scores /= np.maximum(np.linalg.norm(scores, axis=0), np.finfo(float).tiny)
+        own = scores[labels, samples].copy()
+        scores[labels, samples] = -np.inf
+        return Resemblance(own, scores.max(axis=0), scores.argmax(axis=0))
+
+    return clearest_first(resemblance, labels, classes)
+
+
+def clearest_first(resemblance: Callable[[Array], Resemblance], labels: Array, classes: int) -> Array:
+    """Return the class (n,) that each sample looks like. `resemblance` gets the trusted samples (n,), as bool."""
     random = np.sqrt(2 * np.log(classes) / classes)  # about the highest entry of a random unit vector
-    trusted, answer, scores = np.ones(len(labels), bool), labels, None
+    trusted, answer, found = np.ones(len(labels), bool), labels, None
     for lead in LEADS:
-        if scores is None:
-            scores = fuse([leave_one_out_scores(Z, H, eta, trusted) for Z in codes])
-            scores /= np.maximum(np.linalg.norm(scores, axis=0), np.finfo(float).tiny)
-            own = np.maximum(scores[labels, samples], 0)
-            scores[labels, samples] = -np.inf
-        now = scores.max(axis=0) - own <= random + lead * (1 - random)
+        if found is None:
+            found = resemblance(trusted)
+        now = found.best - np.maximum(found.own, 0) <= random + lead * (1 - random)
         now |= np.bincount(labels[now], minlength=classes)[labels] < MIN_PHOTOS
         if (now != trusted).any():
-            trusted, answer, scores = now, np.where(now, labels, scores.argmax(axis=0)), None
+            trusted, answer, found = now, np.where(now, labels, found.other), None
         if trusted.all():
             break
     return answer

@@ -18,7 +18,7 @@ from trainer.evaluation.evaluate import measure
 from trainer.evaluation.inside import as_images, code_similarity
 from trainer.evaluation.measures import Share
 from trainer.evaluation.trials import run_trials, system_of_model
-from trainer.model import Model
+from trainer.model import PlainModel
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def test_features_as_images_resemble_the_faces(kind: str) -> None:
 def test_two_people_with_one_photo_each_are_enough(tmp_path: Path) -> None:
     photos, model = two_people()
     model.save(tmp_path / "door.npz")
-    residuals = Model.load(tmp_path / "door.npz").training["residuals"]
+    residuals = PlainModel.load(tmp_path / "door.npz").training["residuals"]
     assert np.shape(residuals) == (model.training["iterations"], 3)
     assert max(residuals[-1]) < max(residuals[0])
     assert "residuals" not in model.facts()["training"]
