@@ -35,6 +35,8 @@ from edge.terminal.loop import Terminal
 from edge.terminal.service import SystemdNotifier
 from edge.text import printable
 
+MAX_WARNINGS = 10  # names of the door list that are not in the kit
+
 log = logging.getLogger(__name__)
 
 
@@ -116,8 +118,11 @@ def _load(
     manifest = recognizer.kit.manifest
     if manifest.thresholds.provisional:
         say(f"warning: {manifest.thresholds.sentence} Do not use this kit for a door.")
-    for name in [] if door_list is None else door_list.people_not_in(manifest.labels):
+    missing = [] if door_list is None else door_list.people_not_in(manifest.labels)
+    for name in missing[:MAX_WARNINGS]:
         say(f"warning: the door list names {printable(name)}, who is not in the kit.")
+    if len(missing) > MAX_WARNINGS:
+        say(f"warning: the door list names {len(missing) - MAX_WARNINGS} more people who are not in the kit.")
     return recognizer
 
 
