@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -115,6 +116,7 @@ def _load(
             kit, threads=settings.kit.threads, min_face=settings.kit.min_face, limits=settings.quality, stage=stage
         )
     )
+    recognizer.kit = replace(recognizer.kit, recognizer=b"")  # onnxruntime has its own copy, and large kits fill the memory
     manifest = recognizer.kit.manifest
     if manifest.thresholds.provisional:
         say(f"warning: {manifest.thresholds.sentence} Do not use this kit for a door.")

@@ -34,6 +34,9 @@ from edge.kit import selftest
 from edge.kit.manifest import Manifest, Thresholds
 from edge.kit.store import Store
 from edge.kit.watch import KitWatch, ProbationRecognizer
+from edge.settings import Settings
+from edge.stages import untimed
+from edge.terminal import wiring
 from edge.vision.preprocess import FeatureSpec
 
 KINDS = ("network", "tiny", "pixels")
@@ -103,7 +106,8 @@ def _factors(people: int, kind: str, rng: np.random.Generator) -> Any:
 
 
 def _load(kit: kits.Kit) -> ProbationRecognizer:
-    return selftest.check_with_detector(ProbationRecognizer(kit))
+    """Load a kit as `edge recognize` does with its default settings."""
+    return wiring._load(kit, Settings(), None, untimed, lambda _: None)
 
 
 def _peak_mb() -> float:

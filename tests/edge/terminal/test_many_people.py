@@ -20,13 +20,17 @@ from edge.events.view import View
 from edge.kit import format as kits
 from edge.kit.watch import ProbationRecognizer
 from edge.monitor.annotate import draw
+from edge.settings import Settings
 from edge.sinks.stdout import text_line
+from edge.stages import untimed
+from edge.terminal import wiring
 from edge.terminal.loop import Terminal
 from edge.vision.detect import Face
 from edge.vision.preprocess import LANDMARKS
 from edge.vision.quality import QualityLimits
 from scripts.qa.large_kit import large_kit
 from tests.fakes.scene_camera import SimulatedCamera
+from tests.fixtures.portraits import yunet
 
 FEW, MANY = 10, 10_000
 SLACK = 300  # instructions: names and numbers of other lengths
@@ -150,3 +154,22 @@ def test_instructions_of_a_frame_do_not_grow_with_the_people() -> None:
     few, many = frames_until_granted(FEW), frames_until_granted(MANY)
     assert min(few) > 500, "the frames were counted"
     np.testing.assert_allclose(many, few, atol=SLACK)
+
+
+def test_loaded_kit_does_not_keep_the_bytes_of_its_graph() -> None:
+    """onnxruntime has its own copy. A second one of each loaded kit would not fit into the memory of a small device."""
+    data = large_kit(FEW, "pixels", detector=yunet())
+    recognizer = wiring._load(kits.parse(data), Settings(), None, untimed, lambda _: None)
+    assert recognizer.kit.recognizer == b""
+    assert recognizer.kit.id == kits.parse(data).id
+    assert getattr(recognizer._session, "_model_bytes", None) is None
+
+
+def test_warnings_about_a_door_list_are_few() -> None:
+    names = ", ".join(f'"guest {i}"' for i in range(1000))
+    said: list[str] = []
+    kit = kits.parse(large_kit(FEW, "pixels", detector=yunet()))
+    wiring._load(kit, Settings(), DoorList.parse(f"[[allow]]\npeople = [{names}]".encode()), untimed, said.append)
+    about_list = [text for text in said if "door list" in text]
+    assert len(about_list) == wiring.MAX_WARNINGS + 1
+    assert f"{1000 - wiring.MAX_WARNINGS} more people" in about_list[-1]
