@@ -210,10 +210,11 @@ def test_three_photos_are_summed_as_in_a_visit(kind: str, lengths: tuple[float, 
     visit = Visit(number=1, first_seen=0.0, last_seen=0.0, kind=kind)
     for second, (row, length) in enumerate(zip(scores, lengths, strict=True)):
         confidence = min(length * float(row.max()), 1)
-        sighting = Sighting(captured=float(second), confidence=confidence, scores=tuple(row.tolist()), score_length=length)
+        sighting = Sighting(captured=float(second), confidence=confidence, scores=row, score_length=length)
         visit = visit.after(sighting, None, VisitRules())
     summed = wild._as_in_a_visit(scores * np.array(lengths)[:, None], kind)
-    assert summed.argmax() == np.argmax(visit.evidence)
+    assert visit.evidence is not None
+    assert summed.argmax() == visit.evidence.argmax()
     assert min(summed.max(), 1) == pytest.approx(visit.confidence)
     assert visit.confidence < 1
 
