@@ -149,9 +149,7 @@ def smoothed_quantile(confidence: Array, share: float) -> float:
     return float(brentq(lambda value: np.mean(norm.sf((value - confidence) / width)) - share, low, high))
 
 
-def stricter_threshold(
-    left_out: Array, given: Array, fpir: float = FPIR, searched: float = 1.0
-) -> StrangerCalibration | None:
+def stricter_threshold(left_out: Array, given: Array, fpir: float = FPIR, searched: float = 1.0) -> StrangerCalibration | None:
     """Return the higher of the thresholds of two kinds of strangers; one may be empty. None if both are empty.
 
     `searched` is the share of the people among whom those that were left out were searched (`threshold`).

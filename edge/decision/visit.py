@@ -97,7 +97,9 @@ class Sighting:
         scores = self.scores
         if scores is None or scores.shape != (len(positions),):
             return False
-        if not math.isclose(float(np.linalg.norm(scores)), 1, abs_tol=1e-3):
+        with np.errstate(over="ignore"):  # too large numbers are not valid, and no warning
+            length = float(np.linalg.norm(scores))
+        if not math.isclose(length, 1, abs_tol=1e-3):
             return False
         if not (math.isfinite(self.confidence) and math.isfinite(self.margin) and 0 < self.score_length < math.inf):
             return False
