@@ -2,17 +2,20 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from typing import Any
+
+import numpy as np
 
 from edge.credentials import load_private_key
 from edge.errors import UsageError
 from edge.kit import format as kits
 from edge.kit import selftest
 from edge.kit.manifest import MAX_VERSION, Manifest, Thresholds
+from export.integer_graph import Block
 from export.measure import run_graph
 from export.nodes import Precision
 from trainer.baselines.coders import AnyCoding
@@ -20,6 +23,7 @@ from trainer.data.detector import LICENSE as DETECTOR_LICENSE
 from trainer.data.detector import MIT
 from trainer.features.known import KNOWN_NETWORKS
 from trainer.model import Model
+from trainer.types import Array
 
 LICENSE = "recognizer.onnx and manifest.json were made by lclrr-edge.\n\n" + MIT.format(
     copyright="Copyright (c) 2026 the lclrr-edge authors"
@@ -81,9 +85,22 @@ def fingerprint(model: Model) -> str:
     """Return the SHA-256 of all data and settings that the model computes with."""
     header = {"spec": model.spec.settings(), "alignment": model.alignment, "labels": model.labels}
     digest = hashlib.sha256(json.dumps(header | {"coding": asdict(model.coding)}, sort_keys=True).encode())
-    for array in (model.D, model.W, model.W_parts, *([] if model.templates is None else [model.templates])):
-        digest.update(str((array.dtype.str, array.shape)).encode() + array.tobytes())
+    for array in _computing_arrays(model):
+        digest.update(str((array.dtype.str, array.shape)).encode())
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+def _computing_arrays(model: Model) -> list[Array]:
+    """Return the arrays that the model computes with: D and W, or the factors of a model of many people."""
+    blocks: Sequence[Block] | None = getattr(model, "blocks", None)
+    if blocks is None:
+        arrays = [model.D, model.W, model.W_parts]
+    else:
+        # Rows of all features have no list. An empty one keeps the place.
+        rows = [np.zeros(0, np.int64) if block.rows is None else block.rows for block in blocks]
+        arrays = [array for own, block in zip(rows, blocks, strict=True) for array in (own, block.U, block.s, block.B)]
+    return [*arrays, *([] if model.templates is None else [model.templates])]
 
 
 def sign(manifest: bytes, private_key: bytes) -> bytes:

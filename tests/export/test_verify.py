@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +14,8 @@ from edge.errors import GalleryError, KitError, ParityError, SelfTestError
 from edge.kit import format as kits
 from edge.kit.format import Kit
 from edge.vision.preprocess import FeatureSpec
-from export import graph
+from export import graph, measure, verify
+from export.build import build_kit
 from export.graph import Factors
 from export.nodes import PRECISIONS, Precision
 from export.pack import fingerprint
@@ -19,6 +23,8 @@ from export.verify import verify_kit
 from tests.fixtures import kits as doors
 from trainer.data.gallery import Gallery
 from trainer.method.coding import Coding
+from trainer.model import Model
+from trainer.types import Array
 
 
 def kit(coding: str = "l21", precision: Precision = "fp32") -> Kit:
@@ -93,3 +99,96 @@ def test_fingerprint_covers_all_data_of_the_model() -> None:
     assert len(prints) == len(changes) + 1
     assert fingerprint(replace(model)) == fingerprint(model)
     assert all(len(bytes.fromhex(value)) == 32 for value in prints)
+
+
+@dataclass(frozen=True)
+class ManyPeople:
+    """A model like those of many people: it has factors instead of D and W, and crops that are read in parts."""
+
+    plain: Model
+    coding: Coding
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("D", "W", "W_parts", "coder", "part_coders", "__dataclass_fields__"):
+            raise AttributeError(name)
+        return getattr(self.plain, name)
+
+    @property
+    def blocks(self) -> tuple[Factors, ...]:
+        whole = Factors.of(self.plain)
+        order = np.random.default_rng(0).permutation(len(whole.s))  # s is not sorted
+        shuffled = replace(whole, U=whole.U[:, order], s=whole.s[order], B=whole.B[:, order])
+        return (shuffled, *whole.parts)
+
+    @property
+    def crops(self) -> OnDisk:
+        return OnDisk(self.plain.crops)
+
+    def with_coding(self, coding: Coding) -> ManyPeople:
+        return ManyPeople(self.plain, coding)
+
+    def scores(self, crops: Array) -> Array:
+        return replace(self.plain, coding=self.coding).scores(crops)
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    array: Array
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index: Any) -> Array:
+        assert isinstance(index, slice | np.ndarray), "a single photo would be read by itself"
+        return np.asarray(self.array[index])
+
+    def __array__(self, *_: Any, **__: Any) -> Array:
+        raise AssertionError("all photos would be in memory")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_model_of_factors_gives_the_kit_of_the_plain_model(precision: Precision) -> None:
+    plain = doors.model("both", "l21", parts=(2, 1))
+    assert isinstance(plain.coding, Coding)
+    many: Any = ManyPeople(plain, plain.coding)
+    built = build_kit(many, precision=precision, allow_loss=True)
+    expected = build_kit(plain, precision=precision, allow_loss=True)
+    assert kits.parse(built.kit).recognizer == kits.parse(expected.kit).recognizer
+    found = {parity.crops for parity in verify_kit(kits.parse(built.kit), model=many)}
+    assert ("training, unfolded" in found) == (precision == "fp32")
+
+
+def test_fingerprint_of_a_model_of_factors_covers_them() -> None:
+    plain = doors.model("both", "l21", parts=(2, 1))
+    assert isinstance(plain.coding, Coding)
+    many: Any = ManyPeople(plain, plain.coding)
+    assert fingerprint(many) == fingerprint(ManyPeople(plain, plain.coding))  # type: ignore[arg-type]
+    prints = {fingerprint(plain), fingerprint(many)}
+    for at, name in ((0, "U"), (0, "s"), (0, "B"), (1, "rows"), (2, "B")):
+        blocks = list(many.blocks)
+        blocks[at] = replace(blocks[at], **{name: getattr(blocks[at], name)[::-1].copy()})
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(ManyPeople, "blocks", tuple(blocks))
+            prints.add(fingerprint(many))
+    assert len(prints) == 7
+
+
+def test_fingerprints_of_plain_models_stay_the_same() -> None:
+    """Kits name their model by it: this is the definition of 0.3."""
+    model = doors.model("pixels", "l21", 4)
+    header = {"spec": model.spec.settings(), "alignment": model.alignment, "labels": model.labels}
+    digest = hashlib.sha256(json.dumps(header | {"coding": asdict(model.coding)}, sort_keys=True).encode())
+    for array in (model.D, model.W, model.W_parts):
+        digest.update(str((array.dtype.str, array.shape)).encode() + array.tobytes())
+    assert fingerprint(model) == digest.hexdigest()
+
+
+def test_at_most_so_many_faces_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "evenly", lambda people: measure.evenly(people, 5))
+    found = verify_kit(kit(), faces(), doors.model("pixels", "l21", 4))
+    assert {parity.crops: parity.number for parity in found} | {"random": 0} == {
+        "random": 0,
+        "given": 5,
+        "training": 5,
+        "training, unfolded": 5,
+    }
