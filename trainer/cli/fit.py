@@ -114,8 +114,9 @@ def fit(
 
             model = training.train(job.gallery, job.spec, job.parameters, show, stage=options.StageLine(line), **how)
         model.save(output)
+    learned = model.summary() if in_shards or "iterations" in model.training else f"{model.summary()}, {job.method.title}"
     console.say(
-        f"Saved {output}: {len(model.labels)} people from {len(model.crops)} photos, {model.summary()} "
+        f"Saved {output}: {len(model.labels)} people from {len(model.crops)} photos, {learned} "
         f"({_features_of(model.spec)}); {percent(model.training['accuracy'])} of the training photos recognised."
     )
     if model.calibration is not None:

@@ -120,7 +120,7 @@ def assembled(training: Training, spec: Spec, labels: tuple[str, ...], shards: S
         },
         calibration=None,
         fingerprint="",
-        blocks=tuple(blocks),
+        of_blocks=tuple(blocks),
         dictionaries=shards.dictionaries,
         atom_people=shards.atom_people,
         shard_of_person=shards.of_person,
