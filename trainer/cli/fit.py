@@ -112,7 +112,12 @@ def fit(
             def show(step: Step) -> None:
                 line(f"iteration {step.iteration}, residual {max(step.residuals):.1e}, rank {step.rank}")
 
-            model = training.train(job.gallery, job.spec, job.parameters, show, stage=options.StageLine(line), **how)
+            try:
+                model = training.train(job.gallery, job.spec, job.parameters, show, stage=options.StageLine(line), **how)
+            except KeyboardInterrupt:
+                if in_shards:
+                    console.say(f"\nFinished parts are in {work.path}: the same command continues with them.")
+                raise
         model.save(output)
     learned = model.summary() if in_shards or "iterations" in model.training else f"{model.summary()}, {job.method.title}"
     console.say(
