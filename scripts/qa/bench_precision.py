@@ -23,6 +23,7 @@ from export.graph import Factors
 from export.measure import run_graph
 from export.nodes import Precision
 from trainer.data.gallery import Gallery
+from trainer.method.blocks import Block
 from trainer.method.coding import Coding
 from trainer.method.parts import part_rows
 from trainer.presets import PRESETS
@@ -36,11 +37,11 @@ GRID, RANK = (4, 2), 1024
 CODING = Coding(kind="l21", lam=5.0, iterations=4)
 
 
-def block(d: int, r: int, people: int, rng: np.random.Generator, rows: Array | None = None) -> Factors:
-    """Return random factors: U with orthonormal columns, and any s and B."""
+def block(d: int, r: int, people: int, rng: np.random.Generator, rows: Array | None = None) -> Block:
+    """Return a random block: U with orthonormal columns, and any s and B."""
     U = np.linalg.qr(rng.standard_normal((d, r)).astype(np.float32))[0]
     s = np.sort(np.abs(rng.standard_normal(r)) + 0.05).astype(np.float32)
-    return Factors(coding=CODING, U=U, s=s, B=rng.standard_normal((people, r)).astype(np.float32) / 30, rows=rows)
+    return Block(rows, U, s, rng.standard_normal((people, r)).astype(np.float32) / 30)
 
 
 def sizes_and_times(people: int) -> str:
