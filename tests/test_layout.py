@@ -42,6 +42,7 @@ TRAINER_ALLOWED = {
     "features": TRAINER_BASE,
     "data": TRAINER_BASE | {"features"},
     "method": TRAINER_BASE | {"features", "data"},
+    "shards": TRAINER_BASE | {"features", "data", "method", "model", "thresholds"},
     "baselines": TRAINER_BASE | {"features", "data", "method"},
     "evaluation": TRAINER_BASE | {"features", "data", "method", "model", "thresholds"},
     "paper": TRAINER_BASE | {"features", "data", "method", "baselines", "tuning"},

@@ -22,6 +22,7 @@ from trainer.baselines.coders import AnyCoding, BaselineCoder, restored_coding
 from trainer.data.gallery import Gallery
 from trainer.features.spec import Spec, from_settings
 from trainer.method.base import FaceClassifier
+from trainer.method.blocks import Block
 from trainer.method.coding import Coder, Coding
 from trainer.method.experts import expert_rows
 from trainer.method.parts import Grid, fuse, part_coders, part_rows, unit_part
@@ -262,6 +263,18 @@ class PlainModel(Model):
         if not isinstance(self.coding, Coding):
             return []
         return list(zip(self.part_rows, part_coders(self.D, self.part_rows, self.coding), strict=True))
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """What the device needs of D and W. Singular values rise: sums from small to large lose the fewest digits."""
+        if not isinstance(self.coder, Coder):
+            return ()
+        parts = ((rows, coder, W) for (rows, coder), W in zip(self.part_coders, self.W_parts, strict=True))
+        found = []
+        for rows, coder, W in ((self.network_rows, self.coder, self.W), *parts):
+            U, s, V = (factor[..., ::-1] for factor in coder.svd)
+            found.append(Block(rows, np.ascontiguousarray(U), np.ascontiguousarray(s), W @ V))
+        return tuple(found)
 
     def scores(self, crops: Array) -> Array:
         """Return (N, C) scores of crops (N, *spec.crop_shape)."""

@@ -23,6 +23,7 @@ from edge.errors import ClusterError, UsageError
 
 SCHEDULER_SECONDS, WORKER_SECONDS = 10.0, 10.0  # timeouts: for the answer of the scheduler, and then for the first worker
 MIN_WINDOW = 16  # calls that are submitted to a cluster at once, at least; or four for each thread of its workers
+ALIGNMENT = 16  # bytes, of every array that NumPy makes
 SHARED_BYTES = 4096  # larger arrays are sent to a cluster once, not with every call
 
 Calls = Iterable[tuple[Any, ...]]
@@ -81,7 +82,13 @@ def _sigint_ignored() -> Iterator[None]:
 
 def _with_one_thread(function: Callable[..., Any], *call: Any) -> Any:
     with threadpool_limits(1):  # one core per call: small problems gain nothing from more
-        return function(*call)
+        return function(*map(_aligned, call))
+
+
+def _aligned(value: Any) -> Any:
+    """Return an array at a usual address: messages put arrays anywhere, and there NumPy adds numbers in another order."""
+    is_odd = isinstance(value, np.ndarray) and value.ctypes.data % ALIGNMENT != 0
+    return np.array(value) if is_odd else value
 
 
 def _on_cluster(

@@ -52,22 +52,33 @@ class StrangerCalibration:
     """If there were both kinds: photos of the other kind that pass."""
     others_trials: int = 0
     """If there were both kinds: photos of the other kind."""
+    searched: float = 1.0
+    """The share of the enrolled people among whom the photos were searched, if the rates are corrected for that."""
+
+    @property
+    def rate(self) -> float:
+        """The share of strangers' photos that pass if all enrolled people are searched."""
+        return min(self.passed / self.trials / self.searched, 1.0)
 
     @property
     def interval(self) -> tuple[float, float]:
-        return interval(self.passed, self.trials)
+        """The 95 % interval of the rate."""
+        low, high = interval(self.passed, self.trials)
+        return low / self.searched, min(high / self.searched, 1.0)
 
     @property
     def stated_rate(self) -> float:
         """The rate that may be stated: the target, but at least 3/N."""
-        return max(self.target, 3 / self.trials)
+        return max(self.target, 3 / self.trials / self.searched)
 
     def summary(self) -> str:
         """Return the result in sentences."""
-        share, (low, high) = percent(self.passed / self.trials), map(percent, self.interval)
+        share, (low, high) = percent(self.rate), map(percent, self.interval)
+        among = f" among {percent(self.searched, 0)} of the people" if self.searched < 1 else ""
+        result = f"{share} among all people" if among else share
         text = (
             f"Strangers: at a confidence of {self.confidence:g}, {self.passed} of {self.trials} photos of "
-            f"{_KINDS[self.public]} get a name ({share}; 95 % interval {low} to {high})."
+            f"{_KINDS[self.public]} get a name{among} ({result}; 95 % interval {low} to {high})."
         )
         if self.others_trials:
             others = f"{self.others_passed} of {self.others_trials} photos of {_KINDS[not self.public]}"
@@ -112,17 +123,23 @@ def stranger_confidences(
     return confidence[trusted]
 
 
-def threshold(strangers: Array, fpir: float = FPIR) -> StrangerCalibration:
-    """Return the lowest confidence that at most `fpir` of the strangers' photos reach, by count and after smoothing."""
+def threshold(strangers: Array, fpir: float = FPIR, searched: float = 1.0) -> StrangerCalibration:
+    """Return the lowest confidence that at most `fpir` of the strangers' photos reach, by count and after smoothing.
+
+    `searched` is the share of the people among whom they were searched. Among more people, a stranger resembles someone more
+    often: the rate grows in proportion as long as it is small.
+    """
     if not 0 < fpir < 1:
         raise ParameterError(f"a false positive rate must be between 0 and 1, not {fpir}")
+    target, fpir = fpir, fpir * searched
     falling = np.sort(strangers)[::-1]
     counted = falling[int(fpir * len(falling))]
     # No confidence is above 1, but the smoothed distribution is: with few people a threshold above 1 would refuse everyone.
     bound = max(counted, min(smoothed_quantile(falling, fpir), (counted + 1) / 2))
     least = np.ceil(1e4 * bound + 1e-6) / 1e4  # four digits, above the first photo that must not pass
     passed = int(np.sum(falling >= least))
-    return StrangerCalibration(confidence=float(least), target=fpir, passed=passed, trials=len(falling))
+    found = StrangerCalibration(confidence=float(least), target=target, passed=passed, trials=len(falling))
+    return replace(found, searched=searched)
 
 
 def smoothed_quantile(confidence: Array, share: float) -> float:
@@ -132,14 +149,17 @@ def smoothed_quantile(confidence: Array, share: float) -> float:
     return float(brentq(lambda value: np.mean(norm.sf((value - confidence) / width)) - share, low, high))
 
 
-def stricter_threshold(left_out: Array, given: Array, fpir: float = FPIR) -> StrangerCalibration | None:
+def stricter_threshold(left_out: Array, given: Array, fpir: float = FPIR, searched: float = 1.0) -> StrangerCalibration | None:
     """Return the higher of the thresholds of two kinds of strangers; one may be empty. None if both are empty.
+
+    `searched` is the share of the people among whom those that were left out were searched (`threshold`).
 
     The rate holds for each kind alone. In a common pool, many easy photos (for example from another camera) would let more of
     the hard ones pass. For the same reason only the kind that sets the threshold counts in rate and interval.
     """
     kinds = {False: left_out, True: given}
-    found = {kind: threshold(confidence, fpir) for kind, confidence in kinds.items() if len(confidence)}
+    shares = {False: searched, True: 1.0}
+    found = {kind: threshold(own, fpir, shares[kind]) for kind, own in kinds.items() if len(own)}
     if not found:
         return None
     public = max(found, key=lambda kind: found[kind].confidence)

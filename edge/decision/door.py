@@ -97,7 +97,8 @@ class Door:
         """Continue with another kit. No decision uses scores of two kits, but the people met before stay known."""
         if not 0 < threshold < math.inf:
             raise ParameterError(f"the threshold must be a number of more than 0, not {threshold!r}")
-        self._labels, self._threshold, self._kind = tuple(labels), threshold, kind
+        self._positions = {label: position for position, label in enumerate(labels)}  # of each label in the scores
+        self._threshold, self._kind = threshold, kind
         self._visits: dict[int, Visit] = {}
         self._decided: dict[int, Decision] = {}
         self._challenges: dict[int, Challenge] = {}
@@ -176,7 +177,7 @@ class Door:
         """Say why a sighting is not usable."""
         if now - sighting.captured > self._rules.max_age_seconds:
             return reasons.STALE_FRAME
-        if sighting.is_recognised and not sighting.is_valid(self._labels, self._threshold):
+        if sighting.is_recognised and not sighting.is_valid(self._positions, self._threshold):
             return reasons.INVALID_SCORES
         return sighting.quality
 
@@ -240,12 +241,13 @@ class Door:
     def _recognised_label(self, visit: Visit) -> str | None:
         """Return the person that the newest frame, the recent frames and the whole visit agree on."""
         newest = visit.recent[-1] if visit.recent else None
-        if newest is None or newest.label is None or newest.captured != visit.last_seen:
+        if newest is None or newest.label is None or newest.captured != visit.last_seen or visit.evidence is None:
             return None
         labels = [sighting.label for sighting in visit.recent if sighting.label is not None]
-        score = visit.evidence[self._labels.index(newest.label)]
-        agreed = len(labels) >= self._rules.needed and set(labels) == {newest.label} and score == max(visit.evidence)
-        return newest.label if agreed and visit.confidence >= self._threshold else None
+        if len(labels) < self._rules.needed or set(labels) != {newest.label}:
+            return None
+        is_highest = visit.evidence[self._positions[newest.label]] == visit.evidence.max()
+        return newest.label if is_highest and visit.confidence >= self._threshold else None
 
     def _end(self, number: int, how: str) -> Decision | None:
         """Decide about a visit that ended undecided. After an ambiguous end the person is still there, in a new visit."""

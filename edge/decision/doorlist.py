@@ -6,9 +6,10 @@ Days and hours are local time. An invalid list is an error: the terminal does no
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, tzinfo
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -41,7 +42,7 @@ class AllowEntry:
 
     def refusal(self, when: datetime) -> str | None:
         """Say why this entry does not allow a local time, or return None."""
-        if self == AllowEntry(people=self.people):
+        if replace(self, people=None) == AllowEntry(people=None):  # without limits; comparing names would take long
             return None
         if not FIRST_YEAR <= when.year <= LAST_YEAR:
             return CLOCK_NOT_SET
@@ -98,12 +99,25 @@ class DoorList:
         """Say why the person may not pass at this time, or return None. Of several reasons, return the weakest."""
         if when.utcoffset() is None:
             raise ValueError("the time has no time zone")
-        entries = [entry for entry in self.entries if entry.people is None or same_spelling(label) in entry.people]
+        entries = (*self._for_everyone, *self._by_person.get(same_spelling(label), ()))
         if FIRST_YEAR <= when.year <= LAST_YEAR:  # other years may overflow when shifted
             when = when.astimezone(self.zone)
         found = {entry.refusal(when) for entry in entries} or {NOT_LISTED}
         order = (None, CLOCK_NOT_SET, OUTSIDE_HOURS, NOT_YET_VALID, EXPIRED, NOT_LISTED)
         return next(reason for reason in order if reason in found)
+
+    @cached_property
+    def _for_everyone(self) -> tuple[AllowEntry, ...]:
+        return tuple(entry for entry in self.entries if entry.people is None)
+
+    @cached_property
+    def _by_person(self) -> dict[str, list[AllowEntry]]:
+        """The entries that name a person, by that person: a list may have an entry for each of thousands of people."""
+        entries: dict[str, list[AllowEntry]] = {}
+        for entry in self.entries:
+            for person in entry.people or ():
+                entries.setdefault(person, []).append(entry)
+        return entries
 
     def people_not_in(self, labels: Iterable[str]) -> list[str]:
         """Return the people on the list that are not in `labels`: probably misspelt."""
@@ -160,9 +174,10 @@ def _parse_hours(text: str, where: str) -> tuple[int, int]:
 
 def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
     for key in table:
-        similar = get_close_matches(key, known, n=1)
-        hint = f"Did you mean {similar[0]!r}?" if similar else f"Known keys: {', '.join(known)}."
-        _require(key in known, f"{where}: {key[:40]!r} is not a known key.", hint)
+        if key not in known:
+            similar = get_close_matches(key, known, n=1)
+            hint = f"Did you mean {similar[0]!r}?" if similar else f"Known keys: {', '.join(known)}."
+            raise DoorListError(f"{where}: {key[:40]!r} is not a known key.", hint)
 
 
 def _require(holds: bool, problem: str, hint: str = _SEE_FORMAT) -> None:

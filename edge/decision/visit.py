@@ -2,9 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edge.errors import require
 from edge.vision.confidence import RELATIVE, score_confidence, score_margin
@@ -69,8 +73,8 @@ class Sighting:
     margin: float = 0.0
     quality: str | None = None
     """Why the image quality is too low, or None."""
-    scores: tuple[float, ...] | None = None
-    """The scores of all enrolled people at unit length, or None if there are none."""
+    scores: NDArray[np.float64] | None = field(default=None, compare=False)
+    """(C,) the scores of all enrolled people at unit length, or None if there are none."""
     score_length: float = 1.0
     """Their norm before that, on the scale of the confidence (edge.vision.confidence)."""
     relief: "Relief | None" = None
@@ -85,16 +89,24 @@ class Sighting:
         """Whether the recogniser ran, with or without a result."""
         return self.is_look and self.quality is None
 
-    def is_valid(self, labels: Sequence[str], threshold: float) -> bool:
-        """Whether the numbers are finite and consistent, as those of every kit are."""
+    def is_valid(self, positions: Mapping[str, int], threshold: float) -> bool:
+        """Whether the numbers are finite and consistent, as those of every kit are.
+
+        `positions` has the index of each label in the scores.
+        """
         scores = self.scores
-        if scores is None or len(scores) != len(labels) or not math.isclose(math.hypot(*scores), 1, abs_tol=1e-3):
+        if scores is None or scores.shape != (len(positions),):
+            return False
+        with np.errstate(over="ignore"):  # too large numbers are not valid, and no warning
+            length = float(np.linalg.norm(scores))
+        if not math.isclose(length, 1, abs_tol=1e-3):
             return False
         if not (math.isfinite(self.confidence) and math.isfinite(self.margin) and 0 < self.score_length < math.inf):
             return False
-        top = max(scores)
-        best = (label for label, score in zip(labels, scores, strict=True) if score == top)
-        return self.label is None or (self.label in best and self.confidence >= threshold)
+        if self.label is None:
+            return True
+        position = positions.get(self.label)
+        return position is not None and bool(scores[position] == scores.max()) and self.confidence >= threshold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +128,10 @@ class Visit:
     usable_since: float = math.inf
     """Number of usable sightings, and the time of the first one."""
     recent: tuple[Sighting, ...] = ()
-    """The last `window` usable sightings."""
-    evidence: tuple[float, ...] = ()
-    """Sum of the scores of all usable sightings, each weighted by its confidence. Many frames of an unknown person outweigh a
-    few false matches, and a clear frame counts more than an unclear one."""
+    """The last `window` usable sightings, without their scores."""
+    evidence: NDArray[np.float64] | None = field(default=None, compare=False)
+    """(C,) sum of the scores of all usable sightings, each weighted by its confidence; None before the first one. Many frames
+    of an unknown person outweigh a few false matches, and a clear frame counts more than an unclear one."""
     weight: float = 0.0
     """Sum of these weights."""
     kind: str = RELATIVE
@@ -139,29 +151,35 @@ class Visit:
         if self.recent and sighting.captured - self.recent[-1].captured < rules.gap_seconds:
             return visit
         weight = max(sighting.confidence, 0.0)
-        scores = tuple(weight * sighting.score_length * score for score in sighting.scores or ())
+        evidence = self.evidence
+        if sighting.scores is not None:
+            scores = weight * sighting.score_length * sighting.scores
+            evidence = scores if evidence is None else evidence + scores
+            evidence.setflags(write=False)
         return replace(
             visit,
             usable=self.usable + 1,
             usable_since=min(self.usable_since, sighting.captured),
-            recent=(*self.recent, sighting)[-rules.window :],
-            evidence=tuple(map(sum, zip(self.evidence, scores, strict=True))) if self.evidence else scores,
+            recent=(*self.recent, replace(sighting, scores=None))[-rules.window :],
+            evidence=evidence,
             weight=self.weight + weight,
         )
 
     @property
     def confidence(self) -> float:
         """Confidence of the summed scores."""
-        return float(score_confidence(self._scores, self.kind)) if self.evidence else 0.0
+        return 0.0 if self._scores is None else float(score_confidence(self._scores, self.kind))
 
     @property
     def margin(self) -> float:
         """Lead of the top of the summed scores over the second, on the scale of the confidence."""
-        return float(score_margin(self._scores, self.kind)) if len(self.evidence) > 1 else self.confidence
+        if self._scores is None or len(self._scores) < 2:
+            return self.confidence
+        return float(score_margin(self._scores, self.kind))
 
-    @property
-    def _scores(self) -> tuple[float, ...]:
+    @cached_property
+    def _scores(self) -> NDArray[np.float64] | None:
         """The scores of the visit. If the confidence is absolute, their size counts: they are a mean, not a sum."""
-        if self.kind == RELATIVE or self.weight == 0:
+        if self.kind == RELATIVE or self.weight == 0 or self.evidence is None:
             return self.evidence
-        return tuple(score / self.weight for score in self.evidence)
+        return self.evidence / self.weight

@@ -11,7 +11,7 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,33 +78,31 @@ def read_kit_bytes(path: str | Path) -> bytes:
 
 
 def parse(data: bytes, public_key: bytes | None = None) -> Kit:
-    """Check the bytes of a kit and return its contents."""
-    parts = unpack(data)
-    manifest = Manifest.from_bytes(parts[MANIFEST])
-    packed = pack(parts)
-    if packed != data:
-        if packed.startswith(data):
-            raise errors.KitTruncatedError("The end of the kit is missing.", _COPY_AGAIN)
-        raise errors.KitDamagedError("The kit is damaged: its bytes were changed after it was built.", _COPY_AGAIN)
-    signature = parts.pop(SIGNATURE, None)
+    """Check the bytes of a kit and return its contents. Large parts are copied once, at the end."""
+    parts = _unpack(data)
+    raw_manifest = bytes(parts[MANIFEST])
+    manifest = Manifest.from_bytes(raw_manifest)
+    _check_canonical(data, parts)
+    found = {name: hashlib.sha256(part).hexdigest() for name, part in parts.items() if name not in (MANIFEST, SIGNATURE)}
+    signature = bytes(parts[SIGNATURE]) if SIGNATURE in parts else None
     if public_key is not None:
         if signature is None:
             raise errors.KitUnsignedError("The kit is not signed, and a signature is required.", "Build it with --sign.")
-        check_signature(parts[MANIFEST], signature, public_key)
-    found = {name: hashlib.sha256(part).hexdigest() for name, part in parts.items() if name != MANIFEST}
+        check_signature(raw_manifest, signature, public_key)
     if wrong := sorted(name for name in {**found, **manifest.parts} if found.get(name) != manifest.parts.get(name)):
         raise errors.KitDamagedError(f"{wrong[0][:40]} in the kit does not match the manifest.", _COPY_AGAIN)
     if RECOGNIZER not in parts:
         raise errors.KitError("The kit contains no recognizer.", "Build it again.")
     has_network = manifest.features.get("kind") == "onnx"
     operators = guard.RECOGNIZER_OPERATORS | (guard.NETWORK_OPERATORS if has_network else frozenset())
-    guard.check(parts[RECOGNIZER], operators, RECOGNIZER)
-    detector = parts.get(DETECTOR)
+    recognizer = bytes(parts[RECOGNIZER])
+    guard.check(recognizer, operators, RECOGNIZER)
+    detector = bytes(parts[DETECTOR]) if DETECTOR in parts else None
     if detector is not None:
         guard.check(detector, guard.DETECTOR_OPERATORS, DETECTOR)
     return Kit(
         manifest=manifest,
-        recognizer=parts[RECOGNIZER],
+        recognizer=recognizer,
         detector=detector,
         signature="none" if signature is None else "unchecked" if public_key is None else "valid",
         sha256=hashlib.sha256(data).hexdigest(),
@@ -114,28 +112,54 @@ def parse(data: bytes, public_key: bytes | None = None) -> Kit:
 
 def pack(parts: Mapping[str, bytes]) -> bytes:
     """Write the canonical zip file of these parts: stored, in the order of FILES_IN_KIT, dated 1980, mode 0600."""
-    body, directory = bytearray(), b""
+    return b"".join(_canonical_pieces(parts))
+
+
+def _check_canonical(data: bytes, parts: Mapping[str, memoryview]) -> None:
+    """Raise an error if `data` is not what `pack` writes. Piece by piece: a copy of the file would take much memory."""
+    view, position = memoryview(data), 0
+    for piece in _canonical_pieces(parts):
+        found = view[position : position + len(piece)]
+        if len(found) < len(piece) and found == piece[: len(found)]:
+            raise errors.KitTruncatedError("The end of the kit is missing.", _COPY_AGAIN)
+        if found != piece:
+            raise errors.KitDamagedError("The kit is damaged: its bytes were changed after it was built.", _COPY_AGAIN)
+        position += len(piece)
+    if position != len(data):
+        raise errors.KitDamagedError("The kit is damaged: its bytes were changed after it was built.", _COPY_AGAIN)
+
+
+def _canonical_pieces(parts: Mapping[str, bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """Yield the bytes that `pack` writes, in order, without copying a part."""
+    length, directory = 0, b""
     names = [name for name in FILES_IN_KIT if name in parts]
     for name in names:
         part, label = parts[name], name.encode()
         # flags, method, time, date, checksum, stored and real length, length of the name and of the extra field
         common = (0, 0, 0, _FIRST_DAY, zlib.crc32(part), len(part), len(part), len(label), 0)
         versions = _UNIX | _ZIP_VERSION, _ZIP_VERSION
-        directory += _CENTRAL.pack(_CENTRAL_MARK, *versions, *common, 0, 0, 0, _PRIVATE_FILE, len(body)) + label
-        body += _LOCAL.pack(_LOCAL_MARK, _ZIP_VERSION, *common) + label
-        body += part
-    return bytes(body) + directory + _END.pack(_END_MARK, 0, 0, len(names), len(names), len(directory), len(body), 0)
+        directory += _CENTRAL.pack(_CENTRAL_MARK, *versions, *common, 0, 0, 0, _PRIVATE_FILE, length) + label
+        head = _LOCAL.pack(_LOCAL_MARK, _ZIP_VERSION, *common) + label
+        yield head
+        yield part
+        length += len(head) + len(part)
+    yield directory + _END.pack(_END_MARK, 0, 0, len(names), len(names), len(directory), length, 0)
 
 
 def unpack(data: bytes) -> dict[str, bytes]:
     """Return the parts of a kit by name. The central directory is not checked here: `parse` compares all bytes."""
+    return {name: bytes(part) for name, part in _unpack(data).items()}
+
+
+def _unpack(data: bytes) -> dict[str, memoryview]:
+    """Return the parts of a kit by name, as views of `data`."""
     if len(data) > MAX_BYTES:
         raise errors.KitSizeError(f"The kit is larger than {MAX_BYTES >> 20} MB.", _USE_BUILT_FILE)
     if not (data.startswith(_LOCAL_MARK) or (data and _LOCAL_MARK.startswith(data))):
         raise errors.KitError("This file is not a kit.", _USE_BUILT_FILE)
     truncated = errors.KitTruncatedError("The end of the kit is missing.", _COPY_AGAIN)
-    parts: dict[str, bytes] = {}
-    position = 0
+    parts: dict[str, memoryview] = {}
+    view, position = memoryview(data), 0
     while data.startswith(_LOCAL_MARK, position):
         if position + _LOCAL.size > len(data):
             raise truncated
@@ -149,7 +173,7 @@ def unpack(data: bytes) -> dict[str, bytes]:
             raise truncated
         if name in parts:
             raise errors.KitDamagedError("The kit contains a part twice.", _COPY_AGAIN)
-        parts[name] = data[start:position]
+        parts[name] = view[start:position]
     if len(data) - position < _END.size:
         raise truncated
     if MANIFEST not in parts:

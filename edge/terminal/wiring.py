@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +35,8 @@ from edge.stages import StageTimer, untimed
 from edge.terminal.loop import Terminal
 from edge.terminal.service import SystemdNotifier
 from edge.text import printable
+
+MAX_WARNINGS = 10  # names of the door list that are not in the kit
 
 log = logging.getLogger(__name__)
 
@@ -113,11 +116,15 @@ def _load(
             kit, threads=settings.kit.threads, min_face=settings.kit.min_face, limits=settings.quality, stage=stage
         )
     )
+    recognizer.kit = replace(recognizer.kit, recognizer=b"")  # onnxruntime has its own copy, and large kits fill the memory
     manifest = recognizer.kit.manifest
     if manifest.thresholds.provisional:
         say(f"warning: {manifest.thresholds.sentence} Do not use this kit for a door.")
-    for name in [] if door_list is None else door_list.people_not_in(manifest.labels):
+    missing = [] if door_list is None else door_list.people_not_in(manifest.labels)
+    for name in missing[:MAX_WARNINGS]:
         say(f"warning: the door list names {printable(name)}, who is not in the kit.")
+    if len(missing) > MAX_WARNINGS:
+        say(f"warning: the door list names {len(missing) - MAX_WARNINGS} more people who are not in the kit.")
     return recognizer
 
 

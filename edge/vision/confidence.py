@@ -28,8 +28,8 @@ def score_confidence(scores: ArrayLike, kind: str = RELATIVE) -> NDArray[Any]:
 
 def score_margin(scores: ArrayLike, kind: str = RELATIVE) -> NDArray[Any]:
     """Lead of the top score over the second score, on the scale of the confidence: (...) from scores (..., C), C >= 2."""
-    top = np.sort(scores, axis=-1)
-    return np.asarray((top[..., -1] - top[..., -2]) / _scale(scores, kind))
+    second = np.partition(scores, -2, axis=-1)[..., -2]
+    return np.asarray((np.max(scores, axis=-1) - second) / _scale(scores, kind))
 
 
 def score_length(scores: ArrayLike, kind: str = RELATIVE) -> NDArray[Any]:

@@ -35,9 +35,12 @@ def load_session(graph: bytes, name: str, *, threads: int = 1, prepack: bool = T
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     options.add_session_config_entry("session.disable_prepacking", "0" if prepack else "1")
     try:
-        return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no common base class
         reason = str(error).splitlines()[0][:200]
         raise KitError(
             f"onnxruntime {ort.__version__} cannot load {name} ({reason}).", "Install another version of onnxruntime."
         ) from None
+    if hasattr(session, "_model_bytes"):  # kept for a change of the provider, which never happens: tens of megabytes
+        session._model_bytes = None
+    return session

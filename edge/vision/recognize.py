@@ -48,8 +48,8 @@ class Recognition:
     reason: str
     """recognised, low confidence, high residual (not like the training faces), blank image or invalid output (not a number).
     If the face was not good enough to be recognised, one of edge.vision.quality.REASONS."""
-    scores: tuple[float, ...] | None = None
-    """All scores in the order of the kit's labels, scaled to unit length. None if there are none."""
+    scores: NDArray[np.float64] | None = field(default=None, compare=False)
+    """(C,) all scores in the order of the kit's labels, scaled to unit length; read-only. None if there are none."""
     score_length: float = 1.0
     """Norm of the scores before that, on the scale of the confidence; 1 if the confidence is relative."""
     box_xyxy: tuple[float, float, float, float] | None = None
@@ -175,6 +175,10 @@ class Recognizer:
             LOW_CONFIDENCE: confidence < thresholds.confidence,
         }
         reason = next((reason for reason, holds in failed.items() if holds), RECOGNISED)
+        unit = None
+        if reason != INVALID_OUTPUT:
+            unit = (scores / score_norm(scores)).astype(np.float64)  # a visit sums up in double precision
+            unit.setflags(write=False)
         return Recognition(
             label=nearest if reason == RECOGNISED else None,
             nearest=nearest,
@@ -184,6 +188,6 @@ class Recognizer:
             residual=residual,
             code_norm=float(outputs["code_norm"]),
             reason=reason,
-            scores=None if reason == INVALID_OUTPUT else tuple((scores / score_norm(scores)).tolist()),
+            scores=unit,
             score_length=1.0 if reason == INVALID_OUTPUT else float(score_length(scores, manifest.confidence)),
         )

@@ -61,7 +61,7 @@ def sighting_of(one: Recognition, now: float) -> Sighting:
         confidence=one.confidence,
         margin=one.margin,
         quality=one.quality.reason if one.quality else None,
-        scores=None if one.scores is None else tuple(map(float, one.scores)),
+        scores=one.scores,
     )
 
 
@@ -73,7 +73,7 @@ def face_results(one: Recognition, frame: NDArray[np.uint8], size: tuple[int, in
         "box": one.box_xyxy,
         "landmarks": one.landmarks.tolist(),
         "crop": hashlib.sha256(crop.tobytes()).hexdigest(),
-        "scores": None if one.scores is None else [float(score) for score in one.scores],
+        "scores": None if one.scores is None else one.scores.tolist(),
         "label": one.label,
         "reason": one.reason,
     }

@@ -78,7 +78,7 @@ def _ideal_sighting(landmarks: Array, now: float, is_alone: bool) -> Sighting:
         label="visitor" if abs(yaw) < 20 and abs(pitch) < 15 else None,
         confidence=0.9,
         margin=0.9,
-        scores=(1.0, 0.0),
+        scores=np.array([1.0, 0.0]),
         relief=relief(landmarks),
         is_alone=is_alone,
     )

@@ -60,7 +60,7 @@ from trainer.types import Say
 
 COSINES = {"sface_cosine_mean": to_means, "sface_cosine_nearest": to_nearest}
 FPIRS = (0.01, 0.003)
-MANY = 300  # people: beyond, only the default preset, because training time grows with the third power of their number
+MANY = 300  # people: beyond, not the preset paper, whose training time grows with the third power of their number
 TIMED, WARM_UP = 50, 5  # faces
 BATCH = 256
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -138,7 +138,7 @@ class Presets:
     def _trained(self, preset: str) -> tuple[Model, Gallery]:
         """Return the model of a preset, with the threshold that `trainer fit` sets, and its training photos."""
         plan = self.plan(preset)
-        model = training.fit(plan.gallery, plan.spec, plan.parameters, fpir=FPIR)
+        model = training.train(plan.gallery, plan.spec, plan.parameters, fpir=FPIR)
         wrong = set(self.drawn.misnamed)
         doubted = {int(Path(plan.gallery.sources[crop]).stem) for crop, _ in model.training["doubted"]}
         if wrong or doubted:
@@ -313,7 +313,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
 
 
 def chosen_systems(only: Sequence[str], people: int, say: Say) -> list[str]:
-    """Return the systems to measure: those of --only, or all; of the presets only the default one for many people."""
+    """Return the systems to measure: those of --only, or all; for many people without the preset paper."""
     known = [*PRESETS, *COSINES]
     unknown = [name for name in only if name not in known]
     if unknown:
@@ -321,8 +321,8 @@ def chosen_systems(only: Sequence[str], people: int, say: Say) -> list[str]:
     if only:
         return [name for name in known if name in only]
     if people > MANY:
-        say(f"More than {MANY} people: of the presets only {DEFAULT} is measured. Name others with --only.")
-        return [DEFAULT, *COSINES]
+        say(f"More than {MANY} people: the preset paper is left out. Name it with --only.")
+        return [name for name in known if name != "paper"]
     return known
 
 
@@ -338,7 +338,7 @@ def main(
     only: Annotated[list[str] | None, typer.Option(help="Measure this preset or cosine alone; may be repeated.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
-    """Measure all presets, and the cosine of SFace, on ordinary photographs; with more than 300 people, the default preset."""
+    """Measure all presets, and the cosine of SFace, on ordinary photographs; beyond 300 people not the preset paper."""
     drawn = draw(data, people=people, photos=photos, strangers=strangers, seed=seed, prefix=occluded_prefix, say=console.say)
     names = chosen_systems(only or [], len(set(drawn.people[list(drawn.enrolled)])), console.say)
     drawn = with_wrong_names(drawn, wrong_names, seed)

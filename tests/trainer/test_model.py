@@ -119,7 +119,7 @@ def test_file_is_private(trained: PlainModel, tmp_path: Path) -> None:
 
 
 def test_other_format_version_is_rejected(saved: bytes, tmp_path: Path) -> None:
-    for version in (0, FORMAT + 1, "1", None, -1, [1]):
+    for version in (0, FORMAT + 2, "1", None, -1, [1]):
         path = rewrite(saved, tmp_path / "door.npz", header={"format": version})
         with pytest.raises(ModelError, match=r"format .*trainer fit"):
             PlainModel.load(path)
@@ -350,7 +350,9 @@ def test_failed_write_keeps_the_old_model(
     assert partial_files(path.parent) == []
 
 
-def test_full_disk_keeps_the_old_model(old: tuple[Path, PlainModel], trained: PlainModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_keeps_the_old_model(
+    old: tuple[Path, PlainModel], trained: PlainModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, model = old
     real: Callable[..., Any] = os.fdopen
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge.vision.confidence import score_confidence
+from trainer.method.blocks import Basis, Block
 from trainer.method.coding import Coding
 from trainer.method.estimator import LCLRRDL
 from trainer.shards import gram
-from trainer.shards.gram import Basis, Block, LeaveOneOut
+from trainer.shards.gram import LeaveOneOut
 from trainer.shards.samples import Features
 from trainer.types import Array
 
@@ -31,6 +32,8 @@ class Recipe:
     """The feature rows of each block: of the whole face and its parts, or of the experts."""
     confidence: str
     """The kind of confidence that the scores have (edge.vision.confidence)."""
+    copies_weight: float = 1.0
+    """What all copies of a photo together weigh, compared with the photo."""
 
     @property
     def experts(self) -> bool:
@@ -51,7 +54,7 @@ class BlockSums:
     M: Array
     """Of the photos themselves."""
     with_copies: tuple[Array, Array] | None = None
-    """A and M with the altered copies of the photos, which together weigh as much as the photo. None: there are none."""
+    """A and M with the altered copies of the photos (Recipe.copies_weight). None: there are none."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,7 +95,7 @@ def chunk_sums(
         own = Basis(None, basis.U, basis.s) if recipe.experts else basis
         repeats = copies.shape[1] // len(people)
         w = own.code(copies, recipe.coding).reshape(len(basis.s), repeats, len(people))
-        of_copies = [gram.sums(w[:, k], people, weights / repeats) for k in range(repeats)]
+        of_copies = [gram.sums(w[:, k], people, weights * (recipe.copies_weight / repeats)) for k in range(repeats)]
         found.append(BlockSums(A=A, M=M, with_copies=(A + sum(A for A, _ in of_copies), M + sum(M for _, M in of_copies))))
     return ChunkSums(people=np.unique(people), blocks=found, vectors=vectors)
 

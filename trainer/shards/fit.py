@@ -17,7 +17,7 @@ from trainer.parallel import each
 from trainer.shards import gram
 from trainer.shards.model import ShardedModel
 from trainer.shards.samples import Samples, embed
-from trainer.shards.training import Training, shards_of, stranger_confidences
+from trainer.shards.training import FOLDS, Training, shards_of, stranger_confidences
 from trainer.shards.work import WorkFolder, key_of
 from trainer.thresholds import StrangerCalibration, stricter_threshold
 from trainer.types import Array, Stage, silent
@@ -70,7 +70,7 @@ def fit(
     embeddings : the network's vectors of the crops, if they are known (Samples.embeddings).
     shard_of_person : (C,) the shard of each person, in the order of their names; drawn at random if it is not given.
     work : keeps finished steps; a run that was interrupted continues with them.
-    where : `jobs` or `scheduler` (trainer.parallel.each), `unit` (Training).
+    where : `jobs` or `scheduler` (trainer.parallel.each), `as_plain` (Training).
     """
     labels, people = np.unique(gallery.labels, return_inverse=True)
     estimator = LCLRRDL(features=spec, **parameters)
@@ -134,7 +134,7 @@ def calibrated(model: ShardedModel, training: Training, fpir: float, given: Arra
     trusted[[photo for photo, _ in model.training["doubted"]]] = False
     left_out = stranger_confidences(training, model.dictionaries, model.shard_of_person, trusted)
     others = np.zeros(0) if given is None else score_confidence(model.scores(given), model.confidence)
-    return stricter_threshold(left_out, others, fpir)
+    return stricter_threshold(left_out, others, fpir, 1 - 1 / FOLDS)
 
 
 def embedded(

@@ -14,6 +14,7 @@ import numpy as np
 
 from edge.errors import ModelError
 from edge.files import replaced_file
+from trainer.method.blocks import Block
 from trainer.method.coding import Coding
 from trainer.method.experts import expert_rows
 from trainer.method.parts import part_rows
@@ -28,7 +29,6 @@ from trainer.model import (
     header_fields,
 )
 from trainer.shards import gram
-from trainer.shards.gram import Block
 from trainer.shards.samples import CHUNK, Samples
 from trainer.types import Array
 

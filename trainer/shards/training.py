@@ -20,6 +20,7 @@ from edge.kit.manifest import ABSOLUTE, RELATIVE
 from trainer.data.gallery import crop_digests
 from trainer.features.spec import Spec
 from trainer.method.base import COLLAPSED
+from trainer.method.blocks import Basis, Block
 from trainer.method.estimator import LCLRRDL
 from trainer.method.experts import DOUBT_ETA, OWN_ETA, WEIGHTS, expert_rows
 from trainer.method.label_noise import LEADS, Resemblance, clearest_first
@@ -27,14 +28,17 @@ from trainer.method.parts import part_rows
 from trainer.parallel import each
 from trainer.shards import gram
 from trainer.shards.chunks import ChunkSums, Recipe, chunk_confidences, chunk_doubts, chunk_sums, learn_dictionary
-from trainer.shards.gram import Basis, Block, LeaveOneOut
+from trainer.shards.gram import LeaveOneOut
 from trainer.shards.samples import CHUNK, Features, Samples
 from trainer.shards.work import WorkFolder, key_of
 from trainer.types import Array, Stage, silent
 
 PEOPLE = 50  # in a shard, about
+# Chosen on the development half of LFW, from 200 to 821 people (docs/research/many-people.md).
+MANY_WEIGHTS = (1.0, 1.0, 0.7)  # of the cosine, the network's codes, our own features
+COVERED_WEIGHT = 0.5  # of all covered copies of a photo together
 FOLDS = 5  # the number of shards is a multiple of it
-SMALL = 2e7  # numbers in all feature vectors: below, starting processes takes longer than the work
+SMALL, FEW = 2e7, 10_000  # numbers in all feature vectors, photos: below both, starting processes takes longer than the work
 
 
 def shards_of(people: int, seed: int | None = 0, size: int = PEOPLE) -> Array:
@@ -70,8 +74,8 @@ class Training:
     jobs: int = -1
     scheduler: str | None = None
     stage: Stage = silent
-    unit: bool = True
-    """Give the rows of B unit length. False: the plain ridge, for comparison with the plain method."""
+    as_plain: bool = False
+    """Learn the classifier as the plain method does, for comparison with it."""
 
     @classmethod
     def of(cls, samples: Samples, spec: Spec, parameters: dict[str, Any], **options: Any) -> "Training":
@@ -86,8 +90,10 @@ class Training:
             coding=estimator.coding_for(spec.length),
             rows=tuple(rows),
             confidence=ABSOLUTE if estimator.experts else RELATIVE,
+            copies_weight=COVERED_WEIGHT if estimator.experts and not options.get("as_plain") else 1.0,
         )
-        if len(samples.people) * spec.length < SMALL and options.get("scheduler") is None:
+        photos = len(samples.people)
+        if photos * spec.length < SMALL and photos < FEW and options.get("scheduler") is None:
             options["jobs"] = 1
         return cls(samples=samples, recipe=recipe, **options)
 
@@ -168,13 +174,18 @@ class Training:
     def classifier(self, bases: Sequence[Basis], sums: Sums) -> tuple[list[Block], Array | None]:
         """Return the bases with their classifiers, and the templates of the experts."""
         estimator = self.recipe.estimator
-        etas = (estimator.eta, OWN_ETA) if self.recipe.experts else (estimator.eta,) * len(bases)
-        B = [gram.classifier(*pair, unit=self.unit) for pair in zip(sums.A_all, sums.M_all, etas, strict=False)]
+        experts = self.recipe.experts
+        etas: list[Any] = [estimator.eta, OWN_ETA] if experts else [estimator.eta] * len(bases)
+        if experts and not self.as_plain:
+            etas[0] = gram.vector_ridge(sums.A_all[0], bases[0].s)
+        unit = experts or not self.as_plain
+        B = [gram.classifier(*pair, unit=unit) for pair in zip(sums.A_all, sums.M_all, etas, strict=False)]
         templates: Array | None = None
         if sums.vectors is not None:
             means = sums.vectors / np.linalg.norm(sums.vectors, axis=1, keepdims=True)
             # As trainer.method.experts.scaled: training photos score 1 on average for their own person.
-            shares = np.array(WEIGHTS[: 1 + len(B)]) / sum(WEIGHTS[: 1 + len(B)])
+            weights = (WEIGHTS if self.as_plain else MANY_WEIGHTS)[: 1 + len(B)]
+            shares = np.array(weights) / sum(weights)
             own = [np.sum(one * M) / sums.weight for one, M in zip([means, *B], [sums.vectors, *sums.M], strict=True)]
             means, *B = (share / mean * one for share, mean, one in zip(shares, own, [means, *B], strict=True))
             templates = means.astype(np.float32)

@@ -31,7 +31,7 @@ def enrol(model: ShardedModel, photos: Gallery, *, calibrate: bool = False, stag
         sizes[smallest] += 1
     vectors = None
     if model.embeddings is not None:
-        vectors = embedded(photos.images, model.spec, model.embeddings.shape[1] > 1, stage=stage)
+        vectors = embedded(photos.images, model.spec, model.embeddings.shape[1] > 1, stage=stage, jobs=1)
         vectors = np.concatenate([model.embeddings, vectors])
     samples = Samples(
         crops=np.concatenate([model.crops, photos.images]),

@@ -28,7 +28,7 @@ ASKED = LivenessSettings(challenge=True)
 
 
 def sighting(landmarks: Landmarks | None, captured: float, label: str | None = "anna", **changes: Any) -> Sighting:
-    scores = (1.0, 0.0) if label != "ben" else (0.0, 1.0)
+    scores = np.array([1.0, 0.0] if label != "ben" else [0.0, 1.0])
     found = None if landmarks is None else relief(landmarks)
     return Sighting(captured=captured, label=label, confidence=0.9, margin=0.9, scores=scores, relief=found, **changes)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from edge.decision.door import Decision, Door
 from edge.decision.reasons import OUTSIDE_HOURS
@@ -22,19 +23,20 @@ from edge.kit.manifest import ABSOLUTE, CONFIDENCES, RELATIVE
 from edge.vision.confidence import score_confidence, score_length, score_margin, score_norm
 
 LABELS = ("anna", "ben", "cara", "dora")
+POSITIONS = {label: position for position, label in enumerate(LABELS)}
 THRESHOLD = 0.8
 WHEN = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 Step = tuple[float, dict[int, Sighting]]  # now, sightings by visit
 
 
-def scores_of(label: str, confidence: float, second: int = 1) -> tuple[float, ...]:
+def scores_of(label: str, confidence: float, second: int = 1) -> NDArray[np.float64]:
     """Return scores of unit length with the top at the label. The rest is at two other people, one of them negative."""
     top = LABELS.index(label)
     scores = [0.0] * len(LABELS)
     scores[top] = confidence
     rest = math.sqrt(max(0.0, 1 - confidence**2) / 2)
     scores[(top + second) % 4], scores[(top + second % 3 + 1) % 4] = rest, -rest
-    return tuple(scores)
+    return np.array(scores)
 
 
 def sure(label: str, captured: float, confidence: float = 0.9) -> Sighting:
@@ -158,10 +160,10 @@ def visit_of(*frames: tuple[float, ...], kind: str) -> Visit:
     """Return a visit whose frames have these scores."""
     visit = Visit(number=1, first_seen=0.0, last_seen=0.0, kind=kind)
     for i, scores in enumerate(frames):
-        unit = tuple((np.array(scores) / score_norm(scores)).tolist())
+        unit = np.array(scores) / score_norm(scores)
         confidence, length = float(score_confidence(scores, kind)), float(score_length(scores, kind))
         sighting = Sighting(captured=float(i), confidence=confidence, scores=unit, score_length=length)
-        assert sighting.is_valid(LABELS, THRESHOLD)
+        assert sighting.is_valid(POSITIONS, THRESHOLD)
         visit = visit.after(sighting, None, VisitRules())
     return visit
 
@@ -208,7 +210,7 @@ def test_invalid_length_of_scores_is_not_used(length: float) -> None:
 
 @pytest.mark.parametrize("confidence", [0.8, 0.800001, 1.0])
 def test_threshold_is_inclusive(confidence: float) -> None:
-    named = Sighting(captured=0.0, label="anna", confidence=confidence, scores=(1.0, 0.0, 0.0, 0.0))
+    named = Sighting(captured=0.0, label="anna", confidence=confidence, scores=np.array([1.0, 0.0, 0.0, 0.0]))
     assert len(watch(door(), *(replace(named, captured=i / 5) for i in range(3)))) == 1
 
 
@@ -375,12 +377,12 @@ def test_memory_is_bounded() -> None:
 seeds, lengths = st.integers(0, 2**32 - 1), st.integers(0, 30)
 GOOD = Sighting(captured=0.0, label="anna", confidence=0.9, margin=0.3, scores=scores_of("anna", 0.9))
 INVALID = (
-    replace(GOOD, scores=(math.nan, 0.0, 0.0, 1.0)),
-    replace(GOOD, scores=(math.inf, 0.0, 0.0, 0.0)),
-    replace(GOOD, scores=(0.0, 0.0, 0.0, 0.0)),
-    replace(GOOD, scores=(2.0, 0.0, 0.0, 0.0)),
+    replace(GOOD, scores=np.array([math.nan, 0.0, 0.0, 1.0])),
+    replace(GOOD, scores=np.array([math.inf, 0.0, 0.0, 0.0])),
+    replace(GOOD, scores=np.array([0.0, 0.0, 0.0, 0.0])),
+    replace(GOOD, scores=np.array([2.0, 0.0, 0.0, 0.0])),
     replace(GOOD, scores=scores_of("anna", 0.9)[:3]),
-    replace(GOOD, scores=()),
+    replace(GOOD, scores=np.array([])),
     replace(GOOD, scores=None),
     replace(GOOD, confidence=math.nan),
     replace(GOOD, confidence=math.inf),
@@ -514,7 +516,9 @@ def test_any_numbers_give_valid_decisions(seed: int, length: int) -> None:
                 confidence=any_number(rng),
                 margin=any_number(rng),
                 quality=rng.choice((None, None, None, "", "dark")),
-                scores=rng.choice((None, (1.0, 0.0, 0.0, 0.0), tuple(any_number(rng) for _ in range(rng.randint(0, 5))))),
+                scores=rng.choice(
+                    (None, scores_of("anna", 1.0), np.array([any_number(rng) for _ in range(rng.randint(0, 5))]))
+                ),
                 score_length=any_number(rng),
             )
             for _ in range(rng.randint(0, 4))

@@ -10,6 +10,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from edge.vision.liveness import Relief, relief
 from tests.fixtures.heads import HEAD, turn, view
 
 WHEN = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
-SCORES = {"anna": (1.0, 0.0), "ben": (0.0, 1.0), None: (math.sqrt(0.5), math.sqrt(0.5))}
+SCORES = {"anna": np.array([1.0, 0.0]), "ben": np.array([0.0, 1.0]), None: np.sqrt([0.5, 0.5])}
 Name = Callable[[float], str | None]  # who would be recognised at a time
 
 

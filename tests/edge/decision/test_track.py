@@ -276,7 +276,7 @@ class Walk:
                 self.people.setdefault(number, set()).add(who)
                 if not door.wants_look(number, seen[number], now=captured):
                     continue
-                scores = tuple(score if other == who else 0.1 * score for other in range(people))
+                scores = np.array([score if other == who else 0.1 * score for other in range(people)])
                 del seen[number]
                 number = tracker.name(number, name) if with_labels and name else number
                 seen[number] = Sighting(captured=captured, label=name, confidence=score, margin=0.5, scores=scores)

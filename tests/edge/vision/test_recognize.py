@@ -142,6 +142,7 @@ def test_people_in_a_frame_are_recognised(door: Recognizer) -> None:
             assert found.quality is not None
             assert found.quality.reason is None
             assert found.scores is not None
+            assert not found.scores.flags.writeable
             assert np.linalg.norm(found.scores) == pytest.approx(1, abs=1e-5)
             assert max(found.scores) == pytest.approx(found.confidence, abs=1e-5)
     assert right >= 0.9 * total
