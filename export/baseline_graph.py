@@ -30,13 +30,14 @@ class BaselineFactors(BaselineCoder):
     def with_iterations(self, iterations: int) -> "BaselineFactors":
         return replace(self, coding=replace(self.coding, iterations=iterations))
 
-    def converged(self) -> "BaselineFactors":
-        return replace(self, coding=self.coding.converged())
+    def converged_scores(self, X: Array) -> Array:
+        """Return scores (C,n) of X (d,n) with the code that solves the problem almost to the end."""
+        return replace(self, coding=self.coding.converged()).scores(X)
 
-    def sizes(self, X: Array) -> tuple[Array, Array]:
-        """Return code_norm and residual (n,) of X (d,n)."""
+    def results(self, X: Array) -> tuple[Array, Array, Array]:
+        """Return scores (C,n), code_norm and residual (n,) of X (d,n): in NumPy, what the graph computes."""
         Z = self.code(X)
-        return np.linalg.norm(Z, axis=0), np.linalg.norm(X - self.constants["Dt"].T @ Z, axis=0)
+        return self.scores(X, Z), np.linalg.norm(Z, axis=0), np.linalg.norm(X - self.constants["Dt"].T @ Z, axis=0)
 
     def steps(self, X: Array) -> list[Array]:
         """Return the scores after 1, 2, 3... iterations."""

@@ -15,6 +15,7 @@ from export.pack import bundle
 from export.verify import Parity, verify_kit
 from trainer.data.gallery import Gallery
 from trainer.model import Model
+from trainer.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +25,9 @@ class BuiltKit:
     kit: bytes
     choice: Choice
     timings: dict[int, float]
-    """Microseconds per face by iterations, measured here."""
+    """Microseconds per face by iterations, measured here: for one, the chosen number and all."""
     accuracies: dict[str, float]
-    """Accuracy of the graph by precision."""
+    """Accuracy of the graph by precision; only fp32 and those that fit into a kit."""
     graph_bytes: dict[str, int]
     """Size of the graph by precision."""
     precision_timings: dict[str, float]
@@ -59,16 +60,18 @@ def build_kit(
     choice = measure.choose_iterations(model, factors, faces, iterations, report)
 
     report("precision")
-    graphs = {name: graph.build(choice.factors, model.spec, name) for name in PRECISIONS}
-    if len(graphs[precision]) > kits.MAX_BYTES:
+    chosen = graph.build(choice.factors, model.spec, precision)
+    if len(chosen) > kits.MAX_BYTES:
         raise UsageError(
-            f"The graph has {len(graphs[precision]) >> 20} MB, but a kit holds at most {kits.MAX_BYTES >> 20}.",
+            f"The graph has {len(chosen) >> 20} MB, but a kit holds at most {kits.MAX_BYTES >> 20}.",
             "Use --precision int8, or a smaller embedding model.",
         )
-    if model.spec.network is not None:
-        measure.remember(graphs["fp32"], model.spec.network)
     judged = hard if unseen is None else unseen
-    accuracies: dict[str, float] = {name: measure.accuracy(built, judged) for name, built in graphs.items()}
+    crop = model.crops[:1][0]
+    measured = {
+        name: _measured(model, choice, name, chosen if name == precision else None, judged, crop) for name in PRECISIONS
+    }
+    accuracies: dict[str, float] = {name: found.accuracy for name, found in measured.items() if found.accuracy is not None}
     loss = accuracies["fp32"] - accuracies[precision]
     if loss > measure.LOSS and not allow_loss:
         raise PrecisionLossError(
@@ -78,17 +81,17 @@ def build_kit(
         )
 
     report("thresholds")
-    thresholds, passed = measure.thresholds(graphs[precision], faces, model.calibration, model.confidence)
+    thresholds, passed = measure.thresholds(chosen, faces, model.calibration, model.confidence)
     judged_on = "hardened training faces" if unseen is None else "held-out faces"
-    measured = {"faces": len(faces.crops), "converged_accuracy": choice.converged_accuracy, "chosen": asdict(choice.row)}
-    measured |= {"judged_on": judged_on, "accuracy": accuracies, **passed}
+    calibration = {"faces": len(faces.crops), "converged_accuracy": choice.converged_accuracy, "chosen": asdict(choice.row)}
+    calibration |= {"judged_on": judged_on, "accuracy": accuracies, **passed}
     kit = bundle(
         model,
-        graphs[precision],
+        chosen,
         coding=choice.coding,
         precision=precision,
         thresholds=thresholds,
-        calibration=measured,
+        calibration=calibration,
         detector=detector,
         private_key=private_key,
         kit_version=kit_version,
@@ -97,18 +100,46 @@ def build_kit(
     report("parity")
     parities = verify_kit(kits.parse(kit), model=model)
     report("timings")
-    chosen, last = choice.coding.iterations, len(choice.rows)
-    shown = sorted({k for k in (1, 2, 4, 8, 12, 20, chosen - 1, chosen, chosen + 1) if 1 <= k <= last})
-    unrolled = {k: graph.build(choice.factors.with_iterations(k), model.spec, precision) for k in shown}
+    timings = {choice.coding.iterations: measured[precision].microseconds}
+    for k in {1, len(choice.rows)} - timings.keys():
+        unrolled = graph.build(choice.factors.with_iterations(k), model.spec, precision)
+        timings[k] = measure.microseconds(unrolled, choice.coding, crop)
     return BuiltKit(
         kit=kit,
         choice=choice,
-        timings={k: measure.microseconds(built, choice.coding, model.crops[0]) for k, built in unrolled.items()},
+        timings=dict(sorted(timings.items())),
         accuracies=accuracies,
-        graph_bytes={name: len(built) for name, built in graphs.items()},
-        precision_timings={name: measure.microseconds(built, choice.coding, model.crops[0]) for name, built in graphs.items()},
+        graph_bytes={name: found.bytes for name, found in measured.items()},
+        precision_timings={name: found.microseconds for name, found in measured.items()},
         judged_on=f"{len(judged.crops)} {judged_on}",
         parities=parities,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """Measurements of the graph in one precision."""
+
+    bytes: int
+    accuracy: float | None
+    microseconds: float
+
+
+def _measured(
+    model: Model, choice: Choice, precision: Precision, built: bytes | None, judged: Faces, crop: Array
+) -> _Measured:
+    """Measure the graph `built`, or build it first. With many people the graphs are large: only one exists at a time.
+
+    fp32 is what the other precisions are compared with, even if it does not fit into a kit.
+    """
+    built = graph.build(choice.factors, model.spec, precision) if built is None else built
+    if precision == "fp32" and model.spec.network is not None:
+        measure.remember(built, model.spec.network)
+    is_used = precision == "fp32" or len(built) <= kits.MAX_BYTES
+    return _Measured(
+        bytes=len(built),
+        accuracy=measure.accuracy(built, judged) if is_used else None,
+        microseconds=measure.microseconds(built, choice.coding, crop),
     )
 
 

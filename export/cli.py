@@ -141,18 +141,19 @@ def _report(built: BuiltKit, output: Path, precision: str) -> list[str]:
     """Return the lines that describe a build."""
     choice, kit = built.choice, kits.parse(built.kit)
     lines = [f"{'iterations':>10}  {'agreement':>9}  {'accuracy':>8}  {'microseconds':>12}"]
-    for k, microseconds in built.timings.items():
-        row = choice.rows[k - 1]
-        mark = "  <- chosen" if k == choice.coding.iterations else ""
-        lines.append(f"{k:>10}  {row.agreement:>9.2%}  {row.accuracy:>8.2%}  {microseconds:>12.0f}{mark}")
+    chosen, last = choice.coding.iterations, len(choice.rows)
+    for k in sorted({k for k in (1, 2, 4, 8, 12, 20, chosen - 1, chosen, chosen + 1, last) if 1 <= k <= last}):
+        row, microseconds = choice.rows[k - 1], f"{built.timings[k]:.0f}" if k in built.timings else ""
+        mark = "  <- chosen" if k == chosen else ""
+        lines.append(f"{k:>10}  {row.agreement:>9.2%}  {row.accuracy:>8.2%}  {microseconds:>12}{mark}")
     lines.append(f"{'converged':>10}  {1:>9.2%}  {choice.converged_accuracy:>8.2%}")
     if choice.row.agreement < AGREEMENT:
         lines.append(f"Only {choice.row.agreement:.2%} of the faces have the label of the converged coder.")
     lines.append(f"\n{'precision':>10}  {'graph MB':>9}  {'accuracy':>8}  {'microseconds':>12}  on {built.judged_on}")
-    for name, value in built.accuracies.items():
-        mark = "  <- chosen" if name == precision else ""
-        size, microseconds = built.graph_bytes[name] / 1e6, built.precision_timings[name]
-        lines.append(f"{name:>10}  {size:>9.2f}  {value:>8.2%}  {microseconds:>12.0f}{mark}")
+    for name, size in built.graph_bytes.items():
+        mark = "  <- chosen" if name == precision else "  too large for a kit" if size > kits.MAX_BYTES else ""
+        accuracy = f"{built.accuracies[name]:.2%}" if name in built.accuracies else ""
+        lines.append(f"{name:>10}  {size / 1e6:>9.2f}  {accuracy:>8}  {built.precision_timings[name]:>12.0f}{mark}")
     lines.append("")
     largest = max(parity.score_difference for parity in built.parities)
     faces = sum(parity.number for parity in built.parities)

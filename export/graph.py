@@ -5,9 +5,10 @@
 Features are in export.feature_graph; the arithmetic here is that of trainer.method.coding. The comment above some nodes is
 the NumPy line that they compute. Faces are rows, so a product reads U in its stored order. Folded before: D = U diag(s) V',
 V into the classifier (B = WV), and the penalty schedule. A network takes BGR crops (N,H,W,3) unless it is a grey one. A
-baseline's model replaces the coder (export.baseline_graph).
+baseline's model replaces the coder (export.baseline_graph), and so does int8 with the coding l21 (export.integer_graph).
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,11 +22,13 @@ from edge.kit.manifest import ABSOLUTE, RELATIVE
 from edge.vision.confidence import BLANK
 from export.baseline_graph import BaselineFactors
 from export.feature_graph import feature_nodes, network_nodes
+from export.integer_graph import IntegerFactors
 from export.nodes import EPS, TINY, Graph, Precision, stored_constants
 from trainer.baselines.coders import AnyCoding, BaselineCoder
 from trainer.features.network import EMBEDDING
 from trainer.features.spec import Spec
-from trainer.method.coding import ROUNDING, Coder, Coding, code_by_factors, project
+from trainer.method.blocks import Block
+from trainer.method.coding import ROUNDING, Coding, code_by_factors, code_projected, project
 from trainer.method.parts import FAINT, fuse, unit_part
 from trainer.model import Model
 from trainer.types import Array
@@ -54,25 +57,18 @@ class Factors:
     @classmethod
     def of(cls, model: Model) -> "Factors":
         """Return the factors of a model."""
-        assert isinstance(model.coder, Coder)
-        parts = zip(model.part_coders, model.W_parts, strict=True)
-        return cls._of(
-            model.coder,
-            model.W,
-            rows=model.network_rows,
-            parts=tuple(cls._of(coder, W, rows=rows) for (rows, coder), W in parts),
-            templates=model.templates,
-        )
+        assert isinstance(model.coding, Coding)
+        return cls.of_blocks(model.blocks, model.coding, model.templates)
 
     @classmethod
-    def _of(cls, coder: Coder, W: Array, **more: Any) -> "Factors":
-        U, s, V = (factor[..., ::-1] for factor in coder.svd)
-        return cls(coding=coder.coding, U=np.ascontiguousarray(U), s=np.ascontiguousarray(s), B=W @ V, **more)
+    def of_blocks(cls, blocks: Sequence[Block], coding: Coding, templates: Array | None = None) -> "Factors":
+        """Return factors of the whole face or the network, and then of the parts or our own features."""
+        whole, *parts = (cls(coding=coding, U=block.U, s=block.s, B=block.B, rows=block.rows) for block in blocks)
+        return replace(whole, parts=tuple(parts), templates=templates)
 
     @classmethod
-    def stored_in(cls, graph: bytes, coding: Coding) -> "Factors":
-        """Read the factors back from a graph that `build` made, widened as the runtime does."""
-        stored = stored_constants(graph)
+    def stored_in(cls, stored: Mapping[str, Array], coding: Coding) -> "Factors":
+        """Read the factors back from the constants of a graph that `build` made, widened as the runtime does."""
 
         def read(prefix: str, **more: Any) -> "Factors":
             U, s, B = (stored[prefix + name] for name in "UsB")
@@ -85,47 +81,67 @@ class Factors:
     def with_iterations(self, iterations: int) -> "Factors":
         return replace(self, coding=replace(self.coding, iterations=iterations))
 
-    def converged(self) -> "Factors":
-        return replace(self, coding=self.coding.converged())
-
     def scores(self, X: Array) -> Array:
         """Return scores (C,n) of X (d,n): in NumPy, what the graph computes."""
-        return self.steps(X, first=self.coding.iterations)[-1]
+        return self.results(X)[0]
+
+    def converged_scores(self, X: Array) -> Array:
+        """Return scores (C,n) of X (d,n) with the code that solves the problem almost to the end."""
+        if self.coding.kind != "l21":
+            return replace(self, coding=self.coding.converged()).scores(X)
+        scores = []
+        for part in (self, *self.parts):
+            c, outside = project(part.U, part.s, part._own(X))
+            scores.append(part.B @ code_projected(c, outside, part.s, self.coding.converged(), settle=True))
+        return self._combined(scores, X)
 
     @property
     def confidence(self) -> str:
         """The kind of confidence that the scores have (edge.vision.confidence)."""
         return RELATIVE if self.templates is None else ABSOLUTE
 
-    def sizes(self, X: Array) -> tuple[Array, Array]:
-        """Return code_norm and residual (n,) of X (d,n)."""
-        X = self._own(X)
-        w = code_by_factors(self.U, self.s, X, self.coding)
-        c, outside = project(self.U, self.s, X)
+    def results(self, X: Array) -> tuple[Array, Array, Array]:
+        """Return scores (C,n), code_norm and residual (n,) of X (d,n): in NumPy, what the graph computes."""
+        own = self._own(X)
+        w = code_by_factors(self.U, self.s, own, self.coding)
+        c, outside = project(self.U, self.s, own)
         error = c - self.s[:, None] * w
-        return np.linalg.norm(w, axis=0), np.sqrt(outside + np.sum(error * error, axis=0))
+        residual = np.sqrt(outside + np.sum(error * error, axis=0))
+        parts = [part.B @ code_by_factors(part.U, part.s, part._own(X), self.coding) for part in self.parts]
+        return self._combined([self.B @ w, *parts], X), np.linalg.norm(w, axis=0), residual
 
-    def steps(self, X: Array, first: int = 1) -> list[Array]:
-        """Return the scores after `first`, first + 1... iterations."""
-        scores: list[list[Array]] = [[] for _ in range(first, self.coding.iterations + 1)]
+    def steps(self, X: Array) -> list[Array]:
+        """Return the scores after 1, 2, 3... iterations."""
+        scores: list[list[Array]] = [[] for _ in range(self.coding.iterations)]
         for part in (self, *self.parts):
 
             def collect(k: int, w: Array, B: Array = part.B) -> None:
-                if k >= first:
-                    scores[k - first].append(B @ w)
+                scores[k - 1].append(B @ w)
 
             code_by_factors(part.U, part.s, part._own(X), self.coding, collect)
-        if self.templates is None:
-            return [fuse(of_faces) for of_faces in scores]
-        cosines = self.templates @ self._own(X)
-        return [np.sum([cosines, *of_experts], axis=0) for of_experts in scores]
+        return [self._combined(of_faces, X) for of_faces in scores]
+
+    def _combined(self, scores: list[Array], X: Array) -> Array:
+        """Return the scores (C,n) of all parts or experts together, from those of each one."""
+        return fuse(scores) if self.templates is None else np.sum([self.templates @ self._own(X), *scores], axis=0)
 
     def _own(self, X: Array) -> Array:
         """Return the part's rows of X (d,n), as unit columns."""
         return X if self.rows is None else unit_part(X, self.rows)
 
     def write(self, g: Graph, x: str, precision: Precision) -> int:
-        """Write the nodes of scores (N,C), code_norm and residual (N,). Return C."""
+        """Write the nodes of scores (N,C), code_norm and residual (N,). Return C.
+
+        int8 with l21 multiplies integers. l1 reads U twice per iteration with float32 vectors that change: there, int8 only
+        makes the file smaller, as in the convolutions of a network.
+        """
+        if precision == "int8" and self.coding.kind == "l21":
+            blocks = [Block(part.rows, part.U, part.s, part.B) for part in (self, *self.parts)]
+            return IntegerFactors.of(self.coding, blocks, self.templates).write(g, x)
+        return self.write_widened(g, x, precision)
+
+    def write_widened(self, g: Graph, x: str, precision: Precision) -> int:
+        """Write the nodes with weights that are widened to float32 when the graph is loaded. Return C."""
         whole = _own(g, x, self.rows)
         c, outside, w = _coded(g, whole, self, self.coding, precision)
 
@@ -156,6 +172,8 @@ AnyFactors = Factors | BaselineFactors
 
 
 def has_network(graph: bytes) -> bool:
+    if EMBEDDING.encode() not in graph:  # a large graph is not parsed for this
+        return False
     return any(EMBEDDING in node.output for node in onnx.load_model_from_string(graph).graph.node)
 
 
@@ -189,14 +207,18 @@ def factors_of(model: Model) -> AnyFactors:
     if model.coding.kind == "batch":
         raise UsageError("A device codes one face at a time, so it cannot use the coding batch.", "Train with l1 or l21.")
     with threadpool_limits(1):
-        if isinstance(model.coder, BaselineCoder):
-            return BaselineFactors(coding=model.coder.coding, constants=model.coder.constants)
+        plain = model.plain
+        if plain is not None and isinstance(plain.coder, BaselineCoder):
+            return BaselineFactors(coding=plain.coder.coding, constants=plain.coder.constants)
         return Factors.of(model)
 
 
-def stored_in(graph: bytes, coding: AnyCoding) -> AnyFactors:
-    """Read the factors back from a graph that `build` made for this coding."""
-    return Factors.stored_in(graph, coding) if isinstance(coding, Coding) else BaselineFactors.stored_in(graph, coding)
+def stored_in(graph: bytes, coding: AnyCoding) -> AnyFactors | IntegerFactors:
+    """Read the factors back from a graph that `build` made for this coding. int8 kits before 0.4 have widened weights."""
+    if not isinstance(coding, Coding):
+        return BaselineFactors.stored_in(graph, coding)
+    stored = stored_constants(graph)
+    return IntegerFactors.stored_in(stored, coding) if "U_levels" in stored else Factors.stored_in(stored, coding)
 
 
 def build(factors: AnyFactors, spec: Spec, precision: Precision = "fp32") -> bytes:

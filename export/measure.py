@@ -36,6 +36,7 @@ ACCURACY_SHIFT = 0.001
 LOSS = 0.002  # of accuracy, that a precision may cost
 EXPLAINED = (0.995, 0.98, 0.95, 0.9, 0.8, 0.7)  # shares of the calibration faces whose residuals may set the limit
 NEAR = 1.1  # distance factor between a narrower limit and the noise that it must reject
+SCORES_AT_ONCE = 1 << 24  # in memory: 64 MB for each part of the face
 TIMING_SECONDS = 0.2  # for each time of the tables
 # With two to 100 people of LFW or COMASK20 and one to three photos of each, 1 % of strangers' photos reach an absolute
 # confidence of 0.30 to 0.48, and 99 % of the photos of enrolled people 0.38 to 0.78.
@@ -88,8 +89,11 @@ class Choice:
 def hardened(model: Model, seed: int = 0, limit: int = FACES) -> Faces:
     """Return at most `limit` training crops, a share of them made harder once or twice: the accuracy is closest to 97 %."""
     rng = np.random.default_rng(seed)
-    times = min(4, -(-limit // len(model.crops)))
-    chosen = np.linspace(0, times * len(model.crops) - 1, min(limit, times * len(model.crops))).astype(int) % len(model.crops)
+    number = len(model.crop_people)
+    times = min(4, -(-limit // number))
+    chosen = np.linspace(0, times * number - 1, min(limit, times * number)).astype(int) % number
+    if number > FACES:
+        chosen = evenly(model.crop_people, limit)
     people = model.crop_people[chosen]
     levels = [model.crops[chosen]]
     for _ in range(2):
@@ -98,11 +102,19 @@ def hardened(model: Model, seed: int = 0, limit: int = FACES) -> Faces:
     rank = rng.permutation(len(chosen)) / len(chosen)
     choices = [int(hardness) + (rank < hardness % 1) for hardness in HARDNESSES]
     level = min(choices, key=lambda level: abs(np.choose(level, right).mean() - HARD_ENOUGH))
-    return Faces(crops=np.choose(level.reshape(-1, *[1] * model.crops[0].ndim), levels), people=people)
+    return Faces(crops=np.choose(level.reshape(-1, *[1] * len(model.spec.crop_shape)), levels), people=people)
+
+
+def evenly(people: Array, limit: int = FACES) -> Array:
+    """Return the indices of at most `limit` faces, in order: all, or as many of each person as possible (within one)."""
+    if len(people) <= limit:
+        return np.arange(len(people))
+    by_person = np.argsort(people, kind="stable")
+    return np.sort(by_person[np.linspace(0, len(people) - 1, limit).astype(int)])
 
 
 def held_out(model: Model, gallery: Gallery) -> Faces:
-    """Return the faces of a gallery that show enrolled people."""
+    """Return the faces of a gallery that show enrolled people: all, or FACES of them."""
     if gallery.crop_shape != model.spec.crop_shape:
         found, expected = ("x".join(map(str, shape)) for shape in (gallery.crop_shape, model.spec.crop_shape))
         raise GalleryError(
@@ -112,7 +124,9 @@ def held_out(model: Model, gallery: Gallery) -> Faces:
     known = np.array([label in index for label in gallery.labels])
     if not known.any():
         raise GalleryError("--data shows no person of the model.", "Use the same names as in training.")
-    return Faces(crops=gallery.images[known], people=np.array([index[label] for label in gallery.labels[known]]))
+    people = np.array([index[label] for label in gallery.labels[known]])
+    some = evenly(people)
+    return Faces(crops=gallery.images[np.flatnonzero(known)[some]], people=people[some])
 
 
 def choose_iterations(
@@ -130,20 +144,18 @@ def choose_iterations(
     """
     X = np.ascontiguousarray(model.spec.vectors(faces.crops).T)
     report("converged coder")
-    goal = factors.converged().scores(X).argmax(axis=0)
-    report("iterations")
     most = model.coding.iterations
-    tiny = np.finfo(X.dtype).tiny
-    steps = factors.with_iterations(max(iterations or 1, most)).steps(X)
-    steps = [scores / np.maximum(np.linalg.norm(scores, axis=0), tiny) for scores in steps]
-    trainers = steps[most - 1]
-    second, first = np.partition(trainers, -2, axis=0)[-2:]
+    unrolled = factors.with_iterations(max(iterations or 1, most))
+    size = _faces_at_once(len(model.labels) * unrolled.coding.iterations)
+    chunks = [slice(start, start + size) for start in range(0, X.shape[1], size)]
+    goal = np.concatenate([factors.converged_scores(X[:, chunk]).argmax(axis=0) for chunk in chunks])
+    report("iterations")
+    found = [_steps(unrolled.steps(X[:, chunk]), most, iterations or most) for chunk in chunks]
+    labels, sure = (np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
     converged_accuracy = float(np.mean(goal == faces.people))
     rows: list[Row] = []
-    for k, scores in enumerate(steps[: iterations or most], start=1):
-        labels, moved = scores.argmax(axis=0), np.abs(scores - trainers).max(axis=0)
-        checks = (labels == goal, first - second > 2 * moved, labels == faces.people)
-        rows.append(Row(k, *(float(np.mean(check)) for check in checks)))
+    for k, (of_step, surely) in enumerate(zip(labels, sure, strict=True), start=1):
+        rows.append(Row(k, *(float(np.mean(check)) for check in (of_step == goal, surely, of_step == faces.people))))
     good = [
         row.agreement >= AGREEMENT and row.sure >= SURE and abs(row.accuracy - converged_accuracy) < ACCURACY_SHIFT
         for row in rows
@@ -152,6 +164,24 @@ def choose_iterations(
     enough = next((i + 1 for i in range(len(rows)) if all(good[i:])), len(rows))
     chosen = factors.with_iterations(iterations or enough)
     return Choice(factors=chosen, rows=tuple(rows), converged_accuracy=converged_accuracy)
+
+
+def _faces_at_once(scores_of_a_face: int) -> int:
+    """Return for how many faces the scores of all iterations are computed together: with many people they need memory."""
+    return max(32, SCORES_AT_ONCE // scores_of_a_face)
+
+
+def _steps(steps: list[Array], trainers: int, shown: int) -> tuple[Array, Array]:
+    """Return labels (shown, n) after 1, 2, 3... iterations, and whether Row.sure counts the face.
+
+    `steps` are scores (C,n), `trainers` the number of iterations of the trainer's coder.
+    """
+    tiny = np.finfo(steps[0].dtype).tiny
+    steps = [scores / np.maximum(np.linalg.norm(scores, axis=0), tiny) for scores in steps]
+    last = steps[trainers - 1]
+    second, first = np.partition(last, -2, axis=0)[-2:]
+    moved = [np.abs(scores - last).max(axis=0) for scores in steps[:shown]]
+    return np.array([scores.argmax(axis=0) for scores in steps[:shown]]), np.array([first - second > 2 * far for far in moved])
 
 
 def microseconds(graph: bytes, coding: AnyCoding, crop: Array) -> float:
@@ -246,7 +276,7 @@ def _grey_non_faces(height: int, width: int, number: int, rng: np.random.Generat
 def run_graph(graph: bytes, crops: Array) -> dict[str, Array]:
     """Return the outputs of a graph for crops (N, H, W), or BGR (N, H, W, 3). A network in it sees each crop once."""
     if not has_network(graph):
-        session = load_session(graph, "the graph", prepack=False)
+        session = _session(graph)
         return in_chunks(lambda chunk: dict(zip(OUTPUTS, session.run(OUTPUTS, {"crops": chunk}), strict=True)), crops)
     session, (network, known) = load_session(head(graph), "the graph", prepack=False), _network(graph)
     vectors = embeddings(crops, lambda crop: network.run([EMBEDDING], {"crops": crop[None]})[0][0], known)
@@ -261,6 +291,12 @@ def run_graph(graph: bytes, crops: Array) -> dict[str, Array]:
 def remember(graph: bytes, network: Network) -> None:
     """Do not run the network of a graph with all digits again on crops that the trainer's network has seen."""
     _network(graph)[1].update(network.known)
+
+
+@lru_cache(maxsize=1)
+def _session(graph: bytes) -> Any:
+    """Return the session of the last graph again: loading a large one takes longer than running it."""
+    return load_session(graph, "the graph", prepack=False)
 
 
 @lru_cache(maxsize=len(PRECISIONS))

@@ -1,6 +1,7 @@
 """Writes an ONNX graph: nodes and constants by name.
 
 Weights may be stored in fewer bits. The runtime widens them once, when it loads the graph: the arithmetic stays float32.
+(Only int8 with the coding l21 also multiplies integers: export.integer.)
 """
 
 from collections.abc import Sequence
@@ -87,8 +88,9 @@ class Graph:
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], producer_name="lclrr-edge")
         model.ir_version = IR_VERSION
-        onnx.checker.check_model(model, full_check=True)
-        return bytes(model.SerializeToString(deterministic=True))
+        data = bytes(model.SerializeToString(deterministic=True))
+        onnx.checker.check_model(data, full_check=True)  # it would serialise the model again
+        return data
 
 
 def stored_constants(graph: bytes) -> dict[str, Array]:

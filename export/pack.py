@@ -8,6 +8,8 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+
 from edge.credentials import load_private_key
 from edge.errors import UsageError
 from edge.kit import format as kits
@@ -81,8 +83,9 @@ def fingerprint(model: Model) -> str:
     """Return the SHA-256 of all data and settings that the model computes with."""
     header = {"spec": model.spec.settings(), "alignment": model.alignment, "labels": model.labels}
     digest = hashlib.sha256(json.dumps(header | {"coding": asdict(model.coding)}, sort_keys=True).encode())
-    for array in (model.D, model.W, model.W_parts, *([] if model.templates is None else [model.templates])):
-        digest.update(str((array.dtype.str, array.shape)).encode() + array.tobytes())
+    for array in model.computing_arrays():
+        digest.update(str((array.dtype.str, array.shape)).encode())
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 

@@ -4,7 +4,7 @@ from edge.vision.preprocess import FeatureSpec
 from trainer.data.gallery import Gallery, load_gallery
 from trainer.method.estimator import LCLRRDL
 from trainer.model import Model
-from trainer.training import fit
+from trainer.training import fit, train
 from trainer.update import enrol, forget
 
-__all__ = ["LCLRRDL", "FeatureSpec", "Gallery", "Model", "enrol", "fit", "forget", "load_gallery"]
+__all__ = ["LCLRRDL", "FeatureSpec", "Gallery", "Model", "enrol", "fit", "forget", "load_gallery", "train"]

@@ -99,6 +99,15 @@ class Model:
         """Return (N, C) scores of crops (N, *spec.crop_shape)."""
         raise NotImplementedError
 
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """What the device needs: of the whole face and its parts, or of the experts. None of a baseline."""
+        raise NotImplementedError
+
+    def computing_arrays(self) -> list[Array]:
+        """Return the arrays that scores are computed with, for a fingerprint."""
+        raise NotImplementedError
+
     def save(self, path: str | Path) -> None:
         """Write the model file in one step."""
         raise NotImplementedError
@@ -266,7 +275,7 @@ class PlainModel(Model):
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """What the device needs of D and W. Singular values rise: sums from small to large lose the fewest digits."""
+        """What the device needs of D and W. s rises: sums from small to large lose the fewest digits."""
         if not isinstance(self.coder, Coder):
             return ()
         parts = ((rows, coder, W) for (rows, coder), W in zip(self.part_coders, self.W_parts, strict=True))
@@ -292,10 +301,12 @@ class PlainModel(Model):
         scores = [self.W @ self.coder.code(whole), *(W @ coder.code(unit_part(X, rows)) for W, (rows, coder) in parts)]
         return scores if self.templates is None else [self.templates @ whole, *scores]
 
+    def computing_arrays(self) -> list[Array]:
+        return [self.D, self.W, self.W_parts, *([] if self.templates is None else [self.templates])]
+
     def summary(self) -> str:
-        iterations = self.training.get("iterations")
-        how = f"{iterations} iterations" if iterations else self.training["method"]
-        return f"{self.D.shape[1]} atoms of {self.D.shape[0]} values, {how}"
+        text, iterations = f"{self.D.shape[1]} atoms of {self.D.shape[0]} values", self.training.get("iterations")
+        return f"{text}, {iterations} iterations" if iterations else text
 
     def facts(self) -> dict[str, Any]:
         return super().facts() | {"D": self.D.shape, "W": self.W.shape}

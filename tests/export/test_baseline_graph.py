@@ -66,8 +66,8 @@ def test_baseline_graph_equals_numpy_in_every_precision(name: str, precision: Pr
     onnx_guard.check(built, onnx_guard.RECOGNIZER_OPERATORS, "graph")
     stored, X = graph.stored_in(built, trained.coding), trained.spec.vectors(crops()).T
     found = run(built, crops())
-    np.testing.assert_allclose(found["scores"], stored.scores(X).T, atol=1e-4, rtol=0)
-    for output, size in zip(("code_norm", "residual"), stored.sizes(X), strict=True):
+    np.testing.assert_allclose(found["scores"], stored.results(X)[0].T, atol=1e-4, rtol=0)
+    for output, size in zip(("code_norm", "residual"), stored.results(X)[1:], strict=True):
         np.testing.assert_allclose(found[output], size, atol=1e-3, rtol=0)
     if precision == "fp32":
         expected = trained.scores(crops())

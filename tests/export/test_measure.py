@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from edge.errors import GalleryError, PrecisionLossError, UsageError
+from edge.kit import format as kit_format
 from edge.kit.format import parse
 from edge.kit.manifest import ABSOLUTE
 from edge.vision.onnx_session import load_session
 from edge.vision.recognize import OUTPUTS
-from export import graph, measure, nodes
+from export import graph, integer, measure, nodes
 from export.build import build_kit
 from export.graph import Factors
 from export.measure import ACCURACY_SHIFT, AGREEMENT, SURE, Faces
@@ -96,7 +98,7 @@ def test_held_out_faces_must_match_the_model() -> None:
 def test_loss_of_precision_is_measured_and_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     model = doors.model("both", "l21")
     with monkeypatch.context() as patched:
-        patched.setattr(nodes.Graph, "weight", one_bit)  # a very bad int8
+        patched.setattr(integer, "LEVELS", 0.4)  # a very bad int8: all weights are rounded to 0
         with pytest.raises(PrecisionLossError, match="int8 costs"):
             build_kit(model, precision="int8", data=held_out())
     monkeypatch.setattr(measure, "LOSS", -1.0)  # no precision is good enough
@@ -105,10 +107,6 @@ def test_loss_of_precision_is_measured_and_rejected(monkeypatch: pytest.MonkeyPa
     built = build_kit(model, precision="int8", data=held_out(), allow_loss=True)
     assert abs(built.accuracies["fp32"] - built.accuracies["int8"]) <= 0.05
     assert parse(built.kit).manifest.precision == "int8"
-
-
-def one_bit(self: nodes.Graph, name: str, value: np.ndarray, precision: str) -> None:
-    self.constant(name, value if precision == "fp32" else np.sign(value) * np.abs(value).mean())
 
 
 def test_no_blank_or_noise_image_passes_the_thresholds() -> None:
@@ -203,3 +201,50 @@ def test_experts_have_no_residual_limit_and_a_provisional_threshold_above_strang
     limits, passed = measure.thresholds(b"", faces, None, ABSOLUTE)
     assert (limits.confidence, limits.residual) == (measure.PROVISIONAL_ABSOLUTE, measure.ANY_RESIDUAL)
     assert (passed["faces_passed"], passed["non_faces_passed"]) == (1.0, 0.0)
+
+
+def test_at_most_so_many_faces_are_used_of_as_many_people_as_possible() -> None:
+    people = np.random.default_rng(0).permutation(np.repeat(np.arange(300), 5))
+    some = measure.evenly(people, 600)
+    assert len(np.unique(some)) == len(some) == 600
+    assert (np.bincount(people[some], minlength=300) == 2).all()
+    assert len(np.unique(people[measure.evenly(people, 250)])) == 250
+    np.testing.assert_array_equal(measure.evenly(people, 1500), np.arange(1500))
+
+
+def test_choice_does_not_depend_on_the_faces_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = doors.model("both", "l21", parts=(2, 1))
+    faces, factors = measure.hardened(model), Factors.of(model)
+    together = measure.choose_iterations(model, factors, faces)
+    monkeypatch.setattr(measure, "SCORES_AT_ONCE", 1)
+    assert measure.choose_iterations(model, factors, faces).rows == together.rows
+
+
+def test_settled_coder_is_the_converged_one() -> None:
+    model = doors.model("both", "l21", parts=(2, 1))
+    factors = Factors.of(model)
+    X = model.spec.vectors(doors.held_out()[0]).T
+    expected = replace(factors, coding=factors.coding.converged()).scores(X)
+    np.testing.assert_allclose(factors.converged_scores(X), expected, atol=1e-4)
+
+
+def test_precision_that_does_not_fit_does_not_stop_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = doors.model("both", "l21", parts=(2, 1))
+    factors = Factors.of(model).with_iterations(3)
+    sizes = {name: len(graph.build(factors, model.spec, name)) for name in nodes.PRECISIONS}
+    assert sizes["int8"] + 10_000 < sizes["fp16"] < sizes["fp32"]
+    monkeypatch.setattr(kit_format, "MAX_BYTES", sizes["fp16"] - 1)
+    with pytest.raises(UsageError, match="a kit holds at most"):
+        build_kit(model, iterations=3)
+    built = build_kit(model, precision="int8", iterations=3, allow_loss=True)
+    assert built.accuracies.keys() == {"fp32", "int8"}
+    assert built.graph_bytes.keys() == {"fp32", "fp16", "int8"}
+
+
+def test_few_graphs_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of each precision, and two for the times: one iteration and all."""
+    model, counted = doors.model("both", "l21"), mock.Mock(wraps=graph.build)
+    monkeypatch.setattr(graph, "build", counted)
+    built = build_kit(model)
+    assert counted.call_count <= 5
+    assert built.timings.keys() == {1, built.choice.coding.iterations, len(built.choice.rows)}

@@ -112,10 +112,16 @@ def fit(
             def show(step: Step) -> None:
                 line(f"iteration {step.iteration}, residual {max(step.residuals):.1e}, rank {step.rank}")
 
-            model = training.train(job.gallery, job.spec, job.parameters, show, stage=options.StageLine(line), **how)
+            try:
+                model = training.train(job.gallery, job.spec, job.parameters, show, stage=options.StageLine(line), **how)
+            except KeyboardInterrupt:
+                if in_shards:
+                    console.say(f"\nFinished parts are in {work.path}: the same command continues with them.")
+                raise
         model.save(output)
+    learned = model.summary() if in_shards or "iterations" in model.training else f"{model.summary()}, {job.method.title}"
     console.say(
-        f"Saved {output}: {len(model.labels)} people from {len(model.crops)} photos, {model.summary()} "
+        f"Saved {output}: {len(model.labels)} people from {len(model.crops)} photos, {learned} "
         f"({_features_of(model.spec)}); {percent(model.training['accuracy'])} of the training photos recognised."
     )
     if model.calibration is not None:

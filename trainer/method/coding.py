@@ -24,6 +24,8 @@ from trainer.types import Array
 Kind = Literal["l1", "l21", "batch"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 CHUNK = 512  # faces coded at once: limits memory, changes no result
+FIRST_TAU = 1e-2  # of the iteration of l21
+SETTLED = 1e-6  # relative change of tau below which more iterations only change rounding errors
 ROUNDING = 100  # error of a difference of sums of squares, in units in the last place, with a margin
 Callback = Callable[[int, Array], None]
 
@@ -155,18 +157,30 @@ def _l1(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None 
 
 
 def _l21(U: Array, s: Array, X: Array, coding: Coding, callback: Callback | None = None) -> Array:
-    """Fixed-point iteration: the l21 optimum is the ridge solution w = s c/(s^2 + tau) with tau = |x - Dz|/(lam |w|)."""
-    tiny = np.finfo(X.dtype).tiny
-    c, outside = project(U, s, X)
-    s_ = s[:, None]
-    w: Array = s_ * c / (s_ * s_ + X.dtype.type(1e-2))
+    return code_projected(*project(U, s, X), s, coding, callback)
+
+
+def code_projected(
+    c: Array, outside: Array, s: Array, coding: Coding, callback: Callback | None = None, *, settle: bool = False
+) -> Array:
+    """Return w (r,n) of faces by the coding l21, from `project`. `settle` stops when tau no longer changes.
+
+    The optimum is the ridge solution w = s c/(s^2 + tau) with tau = |x - Dz|/(lam |w|), found by fixed-point iteration.
+    """
+    tiny, s_ = np.finfo(c.dtype).tiny, s[:, None]
+    s_c, s_squared = s_ * c, s_ * s_
+    w: Array = s_c / (s_squared + c.dtype.type(FIRST_TAU))
+    before = np.zeros_like(outside)
     for k in range(coding.iterations):
         error = c - s_ * w
         tau = np.sqrt(outside + np.einsum("ij,ij->j", error, error))
         tau /= np.maximum(coding.lam * column_norms(w), tiny)
-        w = s_ * c / (s_ * s_ + tau)
+        w = s_c / (s_squared + tau)
         if callback:
             callback(k + 1, w)
+        if settle and bool(np.all(np.abs(tau - before) <= SETTLED * tau)):
+            break
+        before = tau
     return w
 
 

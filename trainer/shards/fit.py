@@ -95,7 +95,7 @@ def assembled(training: Training, spec: Spec, labels: tuple[str, ...], shards: S
     people = training.samples.people
     seen = training.apparent_people(bases, sums)
     if (seen != people).any():
-        sums = training.sums(bases, weights=(seen == people).astype(float), stage="photos again")
+        sums = training.sums(bases, weights=(seen == people).astype(float), stage="codes of trusted photos")
     blocks, templates = training.classifier(bases, sums)
     some = np.unique(np.linspace(0, len(people) - 1, min(CHECKED, len(people))).astype(int))
     best = training.confidences(blocks, templates, some)[1]
@@ -120,7 +120,7 @@ def assembled(training: Training, spec: Spec, labels: tuple[str, ...], shards: S
         },
         calibration=None,
         fingerprint="",
-        blocks=tuple(blocks),
+        of_blocks=tuple(blocks),
         dictionaries=shards.dictionaries,
         atom_people=shards.atom_people,
         shard_of_person=shards.of_person,
@@ -154,12 +154,12 @@ def embedded(
     starts = range(0, len(missing), EMBEDDED)
     calls = ((np.asarray(crops[missing[start : start + EMBEDDED]]),) for start in starts)
     shared = (settings, covered, np.frombuffer(network.model, np.uint8))
-    stage("network", len(keys) - len(missing), len(keys))
+    stage("network vectors of photos", len(keys) - len(missing), len(keys))
     for start, vectors in zip(starts, each(embed, calls, shared=shared, **where), strict=True):
         own = [keys[i] for i in missing[start : start + EMBEDDED]]
         flat = vectors.reshape(len(own), -1)
         known.update(zip(own, flat, strict=True))
         if file is not None:
             file.append(own, flat)
-        stage("network", len(keys) - len(missing) + start + len(own), len(keys))
+        stage("network vectors of photos", len(keys) - len(missing) + start + len(own), len(keys))
     return np.stack([known[one] for one in keys]).reshape(-1, *shape)

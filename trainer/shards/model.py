@@ -41,8 +41,8 @@ class ShardedModel(Model):
 
     FORMAT: ClassVar[int] = 2
     coding: Coding
-    blocks: tuple[Block, ...]
-    """The whole face and its parts, or the experts."""
+    of_blocks: tuple[Block, ...]
+    """What recognition needs of all dictionaries: of the whole face and its parts, or of the experts."""
     dictionaries: tuple[Array, ...]
     """(d, m_g) float32 of each shard."""
     atom_people: tuple[Array, ...]
@@ -55,6 +55,16 @@ class ShardedModel(Model):
     @property
     def sharded(self) -> "ShardedModel":
         return self
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return self.of_blocks
+
+    def computing_arrays(self) -> list[Array]:
+        nothing = np.zeros(0, np.int64)  # in the place of the rows of the whole face
+        rows = (nothing if block.rows is None else block.rows for block in self.blocks)
+        arrays = [array for own, block in zip(rows, self.blocks, strict=True) for array in (own, block.U, block.s, block.B)]
+        return [*arrays, *([] if self.templates is None else [self.templates])]
 
     @property
     def samples(self) -> Samples:
@@ -116,7 +126,7 @@ class ShardedModel(Model):
             crop_people=archive["crop_people"],
             embeddings=mapped.get("embeddings"),
             shard_of_person=archive["shard_of_person"],
-            blocks=tuple(Block(own, *(archive[f"{name}_{i}"] for name in "UsB")) for i, own in enumerate(rows)),
+            of_blocks=tuple(Block(own, *(archive[f"{name}_{i}"] for name in "UsB")) for i, own in enumerate(rows)),
             dictionaries=tuple(mapped[f"D_{number}"] for number in range(header["shards"])),
             atom_people=tuple(archive[f"atoms_{number}"] for number in range(header["shards"])),
         )

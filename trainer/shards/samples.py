@@ -25,6 +25,8 @@ class Samples:
     """(N,) index of the person, 0 to C-1."""
     embeddings: Array | None = None
     """(N, 1 + k, d) float32: the network's vectors of each crop and of its k covered copies. None: there is no network."""
+    uses_crops: bool = True
+    """Whether features are computed from crops, too. Otherwise they are not read: those of a network are large."""
 
     def chunks(self, chosen: Array | None = None, size: int = CHUNK) -> Iterator[tuple[Array, Array | None, Array]]:
         """Yield crops, embeddings and people, for all photos or for the chosen indices."""
@@ -34,8 +36,9 @@ class Samples:
             yield self.rows(slice(start, start + size) if chosen is None else chosen[start : start + size])
 
     def rows(self, which: Any) -> tuple[Array, Array | None, Array]:
-        """Return crops, embeddings and people of a slice or of indices."""
-        return self.crops[which], None if self.embeddings is None else self.embeddings[which], self.people[which]
+        """Return crops (none if they are not used), embeddings and people of a slice or of indices."""
+        crops = self.crops[which] if self.uses_crops else self.crops[:0]
+        return crops, None if self.embeddings is None else self.embeddings[which], self.people[which]
 
 
 @dataclass(frozen=True, kw_only=True)

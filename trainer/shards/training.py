@@ -92,6 +92,7 @@ class Training:
             confidence=ABSOLUTE if estimator.experts else RELATIVE,
             copies_weight=COVERED_WEIGHT if estimator.experts and not options.get("as_plain") else 1.0,
         )
+        samples = replace(samples, uses_crops=samples.embeddings is None or spec.own is not None)
         photos = len(samples.people)
         if photos * spec.length < SMALL and photos < FEW and options.get("scheduler") is None:
             options["jobs"] = 1
@@ -123,14 +124,14 @@ class Training:
         missing = [number for number, one in enumerate(found) if one is None]
         calls = (self.samples.rows(of_shards[number]) for number in missing)
         done = len(found) - len(missing)
-        self.stage("dictionaries", done, len(found))
+        self.stage("dictionaries of shards", done, len(found))
         for number, result in zip(missing, self._each(learn_dictionary, calls, (self.recipe,)), strict=True):
             found[number] = result
             if work is not None:
                 work.save_dictionary(keys[number], *result)
                 found[number] = work.dictionary(keys[number])  # mapped: all together may be large
             done += 1
-            self.stage("dictionaries", done, len(found))
+            self.stage("dictionaries of shards", done, len(found))
         return [one for one in found if one is not None]
 
     def bases(self, grams: Iterable[tuple[Array, int]], count: int = 1) -> list[list[Basis]]:
@@ -147,7 +148,7 @@ class Training:
         return [found[start : start + len(rows)] for start in range(0, total, len(rows))]
 
     def sums(
-        self, bases: Sequence[Basis], weights: Array | None = None, chosen: Array | None = None, stage: str = "photos"
+        self, bases: Sequence[Basis], weights: Array | None = None, chosen: Array | None = None, stage: str = "codes of photos"
     ) -> Sums:
         """Return the sums over all photos, or over the chosen ones, with these weights (N,)."""
         used = np.ones(len(self.samples.people)) if weights is None else weights
@@ -207,7 +208,7 @@ class Training:
         def resemblance(trusted: Array) -> Resemblance:
             if trusted.all():
                 return first
-            left_out = self.sums(bases, chosen=np.flatnonzero(~trusted), stage="wrong names")
+            left_out = self.sums(bases, chosen=np.flatnonzero(~trusted), stage="codes of suspected photos")
             pairs = (sums.A, left_out.A), (sums.M, left_out.M)
             A, M = ([one - two for one, two in zip(*pair, strict=True)] for pair in pairs)
             again = self._resemblance(bases, replace(sums, A=A, M=M), trusted, suspected)
@@ -223,11 +224,15 @@ class Training:
         matrices = *(b.U for b in bases), *(ridge.factor for ridge in ridges), *(ridge.people for ridge in ridges)
         shared = self.recipe, tuple(basis.s for basis in bases), *matrices
         used = trusted if chosen is None else trusted[chosen]
-        found = list(self._each_chunk("names", chunk_doubts, chosen, (used,), shared))
+        found = list(self._each_chunk("check of names", chunk_doubts, chosen, (used,), shared))
         return Resemblance(*(np.concatenate(one) for one in zip(*found, strict=True)))
 
     def confidences(
-        self, blocks: Sequence[Block], templates: Array | None, chosen: Array | None = None, stage: str = "recognition"
+        self,
+        blocks: Sequence[Block],
+        templates: Array | None,
+        chosen: Array | None = None,
+        stage: str = "recognition of training photos",
     ) -> tuple[Array, Array]:
         """Return confidence and best person of all photos, or of the chosen ones."""
         matrices = *(block.U for block in blocks), *(block.B for block in blocks)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from edge.errors import UsageError
-from edge.files import open_atomically
+from edge.files import replaced_file
 from trainer.types import Array
 
 SUFFIX = ".work"
@@ -41,7 +41,7 @@ class WorkFolder:
     def save_dictionary(self, key: str, dictionary: Array, atoms: Array) -> None:
         self._make()
         for name, array in (("atoms", atoms), ("dictionary", dictionary)):
-            with open_atomically(self.path / f"{name}-{key}.npy") as file:
+            with replaced_file(self.path / f"{name}-{key}.npy") as file:
                 np.save(file, array)
 
     def vectors(self, key: str, width: int) -> "VectorFile":
@@ -82,11 +82,13 @@ class VectorFile:
         records = np.empty(len(digests), self.record)
         records["digest"] = np.frombuffer(b"".join(digests), f"V{DIGEST}")
         records["vector"] = vectors
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-        with os.fdopen(handle, "r+b") as file:
-            whole = os.fstat(file.fileno()).st_size // self.record.itemsize * self.record.itemsize
-            file.seek(whole)  # a record that was cut off is overwritten
-            file.write(records.tobytes())
+        try:
+            with os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+                whole = os.fstat(file.fileno()).st_size // self.record.itemsize * self.record.itemsize
+                file.seek(whole)  # a record that was cut off is overwritten
+                file.write(records.tobytes())
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be written ({error.strerror}).", "Make space on the disk.") from None
 
 
 @contextmanager

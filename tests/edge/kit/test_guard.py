@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -234,3 +235,174 @@ def test_damaged_graph_raises_only_the_known_error(at: int, flip: int, change: C
         check(bytes(data))
     except KitUnsafeError:
         return
+
+
+# --- Operators with constant inputs ---
+
+Change = Callable[[Any], None]
+
+
+def integer_model() -> Any:
+    """A graph with each operator of integers, as the exporter writes them."""
+    constants: dict[str, Any] = {
+        "W": np.ones((3, 3), np.int8),
+        "zero": np.array(64, np.uint8),
+        "unit": np.array(0.5, np.float32),
+        "start": np.array([0, 0], np.int64),
+        "end": np.array([2, 3], np.int64),
+        "axes": np.array([0, 1], np.int64),
+        "step": np.array([1, 1], np.int64),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "unit", "zero"], ["q"]),
+        helper.make_node("Slice", ["q", "start", "end", "axes", "step"], ["part"]),
+        helper.make_node("MatMulInteger", ["part", "W", "zero"], ["sums"]),
+        helper.make_node("Cast", ["sums"], ["y"], to=TensorProto.FLOAT),
+    ]
+    stored = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", FLOATS[:1], FLOATS[1:], stored), opset_imports=[helper.make_opsetid("", 13)]
+    )
+    proto.ir_version = 7
+    return proto
+
+
+def test_operators_of_integers_pass() -> None:
+    proto = integer_model()
+    onnx.checker.check_model(proto, full_check=True)
+    check(proto)
+
+
+def constant(proto: Any, name: str) -> Any:
+    return next(tensor for tensor in proto.graph.initializer if tensor.name == name)
+
+
+def node(proto: Any, operator: str) -> Any:
+    return next(node for node in proto.graph.node if node.op_type == operator)
+
+
+def stored_as(name: str, value: Any) -> Change:
+    return lambda proto: constant(proto, name).CopyFrom(numpy_helper.from_array(value, name))
+
+
+def dims(*lengths: int) -> Change:
+    def change(proto: Any) -> None:
+        constant(proto, "W").ClearField("dims")
+        constant(proto, "W").dims.extend(lengths)
+
+    return change
+
+
+def with_input(operator: str, at: int, name: str) -> Change:
+    def change(proto: Any) -> None:
+        node(proto, operator).input[at] = name
+
+    return change
+
+
+def more_inputs(operator: str, *names: str) -> Change:
+    return lambda proto: node(proto, operator).input.extend(names)
+
+
+def fewer_inputs(operator: str) -> Change:
+    return lambda proto: node(proto, operator).input.pop()
+
+
+def attribute(operator: str) -> Change:
+    return lambda proto: node(proto, operator).attribute.append(helper.make_attribute("axis", 0))
+
+
+def second_output(operator: str) -> Change:
+    return lambda proto: node(proto, operator).output.append("more")
+
+
+def also_an_input(name: str) -> Change:
+    return lambda proto: proto.graph.input.append(helper.make_tensor_value_info(name, TensorProto.INT8, [3, 3]))
+
+
+def also_an_output(name: str) -> Change:
+    return lambda proto: proto.graph.node.insert(0, helper.make_node("Reshape", ["x", "axes"], [name]))
+
+
+def twice(name: str) -> Change:
+    return lambda proto: proto.graph.initializer.append(constant(proto, name))
+
+
+def values_in_another_field(proto: Any) -> None:
+    tensor = constant(proto, "W")
+    tensor.ClearField("raw_data")
+    tensor.int32_data.extend([1] * 9)
+
+
+def values_in_two_fields(proto: Any) -> None:
+    constant(proto, "W").int32_data.extend([1] * 9)
+
+
+WRONG: list[tuple[str, Change]] = [
+    ("shape", dims(3, 4)),
+    ("shape", dims(9)),
+    ("shape", dims(3, 3, 1)),
+    ("shape", dims()),
+    ("shape", dims(0, 3)),
+    ("shape", dims(2**62, 2**62)),
+    ("shape", dims(1 << 17, 1)),
+    ("shape", stored_as("W", np.ones((1 << 17, 1), np.int8))),
+    ("shape", stored_as("W", np.ones((3, 3), np.uint8))),
+    ("shape", stored_as("W", np.ones((3, 3), np.float32))),
+    ("shape", stored_as("W", np.ones((3, 3), np.int16))),
+    ("shape", stored_as("zero", np.array([64], np.uint8))),
+    ("shape", stored_as("zero", np.array(0, np.int8))),
+    ("shape", stored_as("unit", np.array([0.5], np.float32))),
+    ("shape", stored_as("end", np.array([[2, 3]], np.int64))),
+    ("shape", stored_as("end", np.array([2, 3], np.int32))),
+    ("shape", values_in_another_field),
+    ("shape", values_in_two_fields),
+    ("not constant", with_input("MatMulInteger", 1, "q")),
+    ("not constant", with_input("MatMulInteger", 1, "x")),
+    ("not constant", with_input("MatMulInteger", 1, "nowhere")),
+    ("not constant", with_input("MatMulInteger", 2, "")),
+    ("not constant", with_input("QuantizeLinear", 1, "x")),
+    ("not constant", with_input("Slice", 2, "q")),
+    ("not constant", also_an_input("W")),
+    ("not constant", also_an_output("W")),
+    ("not constant", twice("W")),
+    ("other inputs", more_inputs("MatMulInteger", "zero")),
+    ("other inputs", fewer_inputs("MatMulInteger")),
+    ("other inputs", fewer_inputs("QuantizeLinear")),
+    ("other inputs", fewer_inputs("Slice")),
+    *(("other inputs", make(operator)) for make in (attribute, second_output) for operator in onnx_guard._CONSTANT_INPUTS),
+]
+
+
+@pytest.mark.parametrize(("message", "change"), WRONG)
+def test_operator_of_integers_with_other_inputs_is_rejected(message: str, change: Change) -> None:
+    proto = integer_model()
+    change(proto)
+    with pytest.raises(KitUnsafeError, match=message):
+        check(proto)
+
+
+def test_second_name_of_an_operator_does_not_hide_the_first() -> None:
+    """A parser uses the last op_type of a node."""
+    proto = integer_model()
+    node(proto, "MatMulInteger").attribute.append(helper.make_attribute("axis", 0))
+    plain = node(proto, "MatMulInteger").SerializeToString()
+    proto.graph.node.remove(node(proto, "MatMulInteger"))
+    first = b"\x22\x03Add"  # the field op_type
+    field = first + plain
+    assert onnx.NodeProto.FromString(field).op_type == "MatMulInteger"
+    graph = b"\x0a" + bytes([len(field)]) + field
+    with pytest.raises(KitUnsafeError, match="other inputs"):  # two files are read as one graph
+        check(proto.SerializeToString() + b"\x3a" + bytes([len(graph)]) + graph)
+
+
+def test_check_reads_no_weights() -> None:
+    """A file of 64 MB must not take longer than a small one: the number of fields that are visited is the same."""
+    small, large = integer_model(), integer_model()
+    constant(large, "W").CopyFrom(numpy_helper.from_array(np.ones((1 << 12, 1 << 12), np.int8), "W"))
+    visited = []
+    for proto in (small, large):
+        with mock.patch.object(onnx_guard, "_varint", wraps=onnx_guard._varint) as counted:
+            check(proto)
+        visited.append(counted.call_count)
+    assert visited[0] == visited[1]

@@ -120,14 +120,14 @@ def test_cluster_gives_the_same_bits_although_a_worker_is_killed() -> None:
 
         def stage(name: str, done: int, total: int) -> None:
             seen.append(name)
-            if name == "dictionaries" and done == 2:  # in the middle of the run
+            if name == "dictionaries of shards" and done == 2:  # in the middle of the run
                 os.kill(victim, signal.SIGKILL)
 
         options = {"shard_of_person": SHARDS, "scheduler": cluster.scheduler_address}
         there = sharded.fit(MANY, SPEC, TINY, fpir=0.05, stage=stage, **options)
         assert victim not in {worker.pid for worker in cluster.workers.values()}
     assert same_arrays(here, there)
-    assert {"dictionaries", "factors", "photos", "names"} <= set(seen)
+    assert {"dictionaries of shards", "factors", "codes of photos", "check of names"} <= set(seen)
 
 
 def test_experts_of_a_network_are_the_same_on_a_cluster(cluster: str) -> None:

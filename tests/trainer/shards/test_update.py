@@ -120,7 +120,7 @@ def test_more_photos_of_a_person_go_to_their_shard(trained: ShardedModel) -> Non
     with pytest.raises(GalleryError, match="in the model already"):
         enrol(changed, more)
     with pytest.raises(GalleryError, match="two names"):
-        enrol(changed, renamed(more, "somebody else"))
+        enrol(changed, renamed(more, "another name"))
 
 
 def test_network_vectors_of_known_photos_are_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
