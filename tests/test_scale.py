@@ -90,6 +90,7 @@ def test_steps_of_tiny_train_with_and_without_shards(
     assert few.keys() == FIGURES
     assert bench_scale.build(tmp_path, "tiny", 12).keys() == {"kit_mb", "build_s", "face_ms"}
     assert bench_scale.train(tmp_path, "tiny", 210, True).keys() == FIGURES
+    assert bench_scale.build(tmp_path, "tiny", 210).keys() == {"kit_mb", "build_s", "face_ms"}
     model = Model.load(tmp_path / "model.npz")
     assert len(model.labels) == 210
     assert (model.crops[: 6 * PHOTOS] == np.concatenate([Morphs(real).crops(number) for number in range(6)])).all()

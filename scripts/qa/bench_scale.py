@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from edge.errors import GalleryError
+from edge.errors import GalleryError, UsageError
 from edge.kit import format as kits
 from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import LANDMARK_TEMPLATES, SIZE, FeatureSpec
@@ -95,11 +95,9 @@ def measured(preset: str, folder: Path, people: int, say: Say) -> dict[str, Any]
         found |= step
     found |= {name: max(step[name] for step in steps) for name in ("rss_mb", "private_mb")}
     found |= {f"{name}_per_person_ms": 1000 * found[f"{name}_s"] / people for name in ("fit", "calibrated")}
-    try:
-        built = _in_process(build, folder, preset, people)
-    except ChildProcessError as error:
-        say(f"scale: no kit of {people} people: {error}")
-        built = dict.fromkeys(("kit_mb", "build_s", "face_ms", "rss_mb"))
+    built = _in_process(build, folder, preset, people)
+    if built["kit_mb"] is None:
+        say(f"scale: no kit of {people} people: {built.pop('reason')}")
     found |= {"build_rss_mb" if name == "rss_mb" else name: value for name, value in built.items() if name != "private_mb"}
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in found.items()}
 
@@ -222,10 +220,13 @@ def _remember(spec: Spec, crops: Array, embeddings: Array) -> None:
 
 
 def build(folder: Path, preset: str, people: int) -> dict[str, Any]:
-    """Build the kit of the saved model."""
+    """Build the kit of the saved model. The figures are None if the kit would be too large."""
     model = Model.load(folder / "model.npz")
     start = time.perf_counter()
-    kit = build_kit(model, precision="int8", allow_loss=True, detector=detector.yunet()).kit
+    try:
+        kit = build_kit(model, precision="int8", allow_loss=True, detector=detector.yunet()).kit
+    except UsageError as error:
+        return {"kit_mb": None, "build_s": None, "face_ms": None, "reason": str(error)}
     seconds = time.perf_counter() - start
     vector = np.load(folder / "embeddings.npy", mmap_mode="r")[0, 0] if model.spec.network else None
     return {
