@@ -3,10 +3,9 @@
 The NumPy side uses the kit's weights and manifest, the features of edge.vision.preprocess and the trainer's coder. (A network
 has no NumPy side: its part of the graph runs alone.) If the model is given, the kit is also compared with the model itself.
 
-The limits also hold for kits that multiply integers (int8 with the coding l21): the reference has the same digits, and their
-sums are exact. Features that differ by 1e-7 may round to another last digit (export.integer), which changed no score of 2,040
-faces and noise images of AR by more than 3e-5. A label may then differ only if the scores of both people are closer than the
-limit.
+The limits are the same for kits that multiply integers (int8 with the coding l21): the reference has the same digits, and
+their sums are exact. Features that differ by 1e-7 may round to another last digit (export.integer): on 2,040 faces and noise
+images of AR, scores differed by up to 3e-5. A label may then differ if the scores of both people are closer than the limit.
 """
 
 from collections.abc import Callable

@@ -17,8 +17,8 @@ from edge.vision.recognize import Recognizer
 CROPS = 4
 DIGITS = 6
 # Machines differ by about 1e-6. Kits that multiply integers (int8 with the coding l21) also round features to multiples of
-# 2**-20: a rounding error may give the next one, which changed no score of 2,040 faces and noise images of AR by more than
-# 2e-4 (of unit length). A faulty matrix product or other weights differ by far more.
+# 2**-20, and another rounding error may give the next one: between NumPy and onnxruntime, scores (of unit length) of 2,040
+# faces and noise images of AR differed by up to 2e-4. A faulty matrix product or other weights differ by far more.
 TOLERANCE = 1e-3
 FRAME_SHAPE = (480, 640, 3)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from edge.errors import ParityError, SelfTestError
 from edge.kit import format as kits
 from edge.kit.manifest import Thresholds
 from edge.vision.onnx_session import load_session
@@ -155,7 +156,7 @@ def test_only_weights_of_one_byte_are_stored_for_products() -> None:
             assert np.prod(tensor.dims) < largest / 4
 
 
-def test_other_machine_passes_parity_and_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_rounding_errors_change_less_than_the_limits() -> None:
     """Features with other rounding errors have other last digits. The scores change by far less than the limits."""
     model, crops = trained("parts"), crops_of("parts")
     factors = graph.stored_in(built("parts"), model.coding)
@@ -183,11 +184,18 @@ def kit_of(model: Model, recognizer: bytes) -> kits.Kit:
     )
 
 
-def test_kit_of_integers_passes_and_other_levels_fail() -> None:
+def test_kit_of_integers_passes_and_other_weights_or_coding_fail() -> None:
     model = trained("parts")
     kit = kit_of(model, built("parts"))
     assert isinstance(Reference(kit).factors, IntegerFactors)
     assert all(parity.holds for parity in verify_kit(kit, model=model))
+    factors = Factors.of(model)
+    other = graph.build(replace(factors, B=factors.B[::-1].copy()), model.spec, "int8")
+    with pytest.raises(SelfTestError):
+        verify_kit(replace(kit, recognizer=other))
+    scaled = graph.build(replace(factors, coding=replace(factors.coding, lam=1.0)), model.spec, "int8")
+    with pytest.raises(ParityError):
+        verify_kit(replace(kit, recognizer=scaled))
 
 
 def test_int8_kit_of_an_older_version_still_passes() -> None:

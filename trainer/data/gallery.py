@@ -29,10 +29,11 @@ from trainer.data import detector
 from trainer.data.arrays import HINTS, read_arrays
 from trainer.data.meant_face import meant_face
 from trainer.presets import ONE_SHARD
-from trainer.types import Progress, Say, silent
+from trainer.types import Progress, Say, release, silent
 
 _SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
 _MAX_STRETCH = 1.2
+_RELEASED = 256  # crops of a file that are in memory at once
 _LISTED = 20  # rejected photos that a note names
 # A training photo may be dark, turned or soft, like the person at the door. Only faces that show too little are rejected. The
 # crop may reach outside the photo, as long as the landmarks are inside.
@@ -110,7 +111,7 @@ class Gallery:
         """SHA-256 of shape, labels and pixels. Order and file names do not change it."""
         photos = sorted(
             hashlib.sha256(str(label).encode() + b"\0" + image.tobytes()).digest()
-            for label, image in zip(self.labels, self.images, strict=True)
+            for label, image in zip(self.labels, _each_crop(self.images), strict=True)
         )
         shape = "x".join(map(str, self.crop_shape))
         return hashlib.sha256(f"{shape}\n".encode() + b"".join(photos)).hexdigest()
@@ -216,7 +217,15 @@ def load_like(path: Path, crop_shape: tuple[int, ...], alignment: str, **options
 
 def crop_digests(crops: Iterable[NDArray[np.uint8]]) -> Iterator[bytes]:
     """Yield the SHA-256 of each crop."""
-    return (hashlib.sha256(np.ascontiguousarray(crop).data).digest() for crop in crops)
+    return (hashlib.sha256(np.ascontiguousarray(crop).data).digest() for crop in _each_crop(crops))
+
+
+def _each_crop(crops: Iterable[NDArray[np.uint8]]) -> Iterator[NDArray[np.uint8]]:
+    """Yield crops, without keeping those of a file in memory."""
+    for number, crop in enumerate(crops):
+        yield crop
+        if number % _RELEASED == 0 and isinstance(crops, np.ndarray):
+            release(crops)
 
 
 def check_usable(people: Iterable[str], used: Collection[str], rejected: Iterable[RejectedPhoto], hint: str = "") -> None:

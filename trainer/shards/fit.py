@@ -95,6 +95,7 @@ def assembled(training: Training, spec: Spec, labels: tuple[str, ...], shards: S
     people = training.samples.people
     seen = training.apparent_people(bases, sums)
     if (seen != people).any():
+        del sums  # it is large
         sums = training.sums(bases, weights=(seen == people).astype(float), stage="codes of trusted photos")
     blocks, templates = training.classifier(bases, sums)
     some = np.unique(np.linspace(0, len(people) - 1, min(CHECKED, len(people))).astype(int))

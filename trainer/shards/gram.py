@@ -23,7 +23,7 @@ from scipy.linalg import blas, cho_factor, cho_solve, eigh, solve_triangular
 from trainer.method.blocks import Block
 from trainer.method.coding import Coding
 from trainer.method.parts import unit_scores
-from trainer.types import Array
+from trainer.types import Array, release
 
 MAX_RANK = 1024
 """Directions of the whole face that are kept. Parts of the face keep all of theirs: there a limit costs accuracy."""
@@ -36,6 +36,7 @@ def gram(dictionaries: Iterable[Array]) -> Array:
     total: Array | None = None
     for D in dictionaries:
         wide = np.asfortranarray(D, dtype=np.float64)
+        release(D)
         total = blas.dsyrk(1.0, wide, lower=1, beta=0.0 if total is None else 1.0, c=total, overwrite_c=1)
     assert total is not None
     return total

@@ -52,7 +52,7 @@ def shards_of(people: int, seed: int | None = 0, size: int = PEOPLE) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sums:
-    """Sums over the codes of photos: A (r,r) and M (C,r) of each block, in float64."""
+    """Sums over the codes of photos: A (r,r) in float64 and M (C,r) in float32, of each block."""
 
     A: list[Array]
     M: list[Array]
@@ -154,7 +154,7 @@ class Training:
         used = np.ones(len(self.samples.people)) if weights is None else weights
         used = used if chosen is None else used[chosen]
         people, ranks = self.people, [len(basis.s) for basis in bases]
-        A, M = [np.zeros((r, r)) for r in ranks], [np.zeros((people, r)) for r in ranks]
+        A, M = [np.zeros((r, r)) for r in ranks], [np.zeros((people, r), np.float32) for r in ranks]
         A_all, M_all = list(A), list(M)
         for i in range(self.recipe.blocks_with_copies(self.samples.embeddings)):
             A_all[i], M_all[i] = np.zeros_like(A[i]), np.zeros_like(M[i])
@@ -180,18 +180,21 @@ class Training:
         if experts and not self.as_plain:
             etas[0] = gram.vector_ridge(sums.A_all[0], bases[0].s)
         unit = experts or not self.as_plain
-        B = [gram.classifier(*pair, unit=unit) for pair in zip(sums.A_all, sums.M_all, etas, strict=False)]
+        pairs = zip(sums.A_all, sums.M_all, etas, strict=False)
+        B = [gram.classifier(*pair, unit=unit).astype(np.float32) for pair in pairs]
         templates: Array | None = None
         if sums.vectors is not None:
             means = sums.vectors / np.linalg.norm(sums.vectors, axis=1, keepdims=True)
             # As trainer.method.experts.scaled: training photos score 1 on average for their own person.
             weights = (WEIGHTS if self.as_plain else MANY_WEIGHTS)[: 1 + len(B)]
             shares = np.array(weights) / sum(weights)
-            own = [np.sum(one * M) / sums.weight for one, M in zip([means, *B], [sums.vectors, *sums.M], strict=True)]
-            means, *B = (share / mean * one for share, mean, one in zip(shares, own, [means, *B], strict=True))
+            own = [
+                np.sum(one * M, dtype=np.float64) / sums.weight
+                for one, M in zip([means, *B], [sums.vectors, *sums.M], strict=True)
+            ]
+            means, *B = (np.float32(share / mean) * one for share, mean, one in zip(shares, own, [means, *B], strict=True))
             templates = means.astype(np.float32)
-        blocks = (Block(basis.rows, basis.U, basis.s, one.astype(np.float32)) for basis, one in zip(bases, B, strict=True))
-        return list(blocks), templates
+        return [Block(basis.rows, basis.U, basis.s, one) for basis, one in zip(bases, B, strict=True)], templates
 
     def apparent_people(self, bases: Sequence[Basis], sums: Sums) -> Array:
         """Return the person (N,) that each photo looks like: its own, unless the name is probably wrong (label_noise).
