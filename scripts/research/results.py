@@ -20,7 +20,7 @@ class ResultsFile(dict[str, Any]):
             try:
                 super().__init__(json.loads(file.read_text()))
             except (OSError, ValueError, TypeError):
-                raise UsageError(f"{file} is not a file of results.", "Name another file with --json.") from None
+                raise UsageError(f"{file} is not a file of results.", "Name another file.") from None
 
     def save(self, name: str, value: Any) -> None:
         self[name] = value

@@ -55,6 +55,7 @@ from trainer.features.network import Network
 from trainer.model import Model
 from trainer.presets import DEFAULT, PRESETS
 from trainer.thresholds import FPIR
+from trainer.training import TrainingPlan
 from trainer.types import Say
 
 COSINES = {"sface_cosine_mean": to_means, "sface_cosine_nearest": to_nearest}
@@ -122,9 +123,9 @@ class Presets:
         crop_shape, alignment = (SIZE, ALIGNMENT) if network is None else (network.crop_shape, network.alignment)
         return self.read("enrolled", crop_shape, alignment)
 
-    def _trained(self, preset: str) -> tuple[Model, Gallery]:
-        """Return the model of a preset, with the threshold that `trainer fit` sets, and its training photos."""
-        plan = training.prepare(
+    def plan(self, preset: str) -> TrainingPlan:
+        """Return what `trainer fit` would train for a preset."""
+        return training.prepare(
             self._load,
             None,
             method=method_of("lclrrdl"),
@@ -133,6 +134,10 @@ class Presets:
             options={"random_state": 0},
             say=self.say,
         )
+
+    def _trained(self, preset: str) -> tuple[Model, Gallery]:
+        """Return the model of a preset, with the threshold that `trainer fit` sets, and its training photos."""
+        plan = self.plan(preset)
         model = training.train(plan.gallery, plan.spec, plan.parameters, fpir=FPIR)
         wrong = set(self.drawn.misnamed)
         doubted = {int(Path(plan.gallery.sources[crop]).stem) for crop, _ in model.training["doubted"]}
@@ -142,7 +147,10 @@ class Presets:
         return model, plan.gallery
 
     def answers(self, preset: str) -> Answers:
-        model, enrolled = self.trained(preset)
+        return self.answers_of(*self.trained(preset), preset)
+
+    def answers_of(self, model: Model, enrolled: Gallery, preset: str) -> Answers:
+        """Return the answers of a model of a preset, which was trained on `enrolled`."""
         others = self.read("others", enrolled.crop_shape, enrolled.alignment)
         rows = [int(Path(source).stem) for source in others.sources]
         batches = [model.scores(others.images[start : start + BATCH]) for start in range(0, len(rows), BATCH)]
