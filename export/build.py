@@ -27,7 +27,7 @@ class BuiltKit:
     timings: dict[int, float]
     """Microseconds per face by iterations, measured here: for one, the chosen number and all."""
     accuracies: dict[str, float]
-    """Accuracy of the graph by precision; only fp32 and those that fit into a kit."""
+    """Accuracy of the graph by precision: fp32 and the chosen one; without a network all that fit into a kit."""
     graph_bytes: dict[str, int]
     """Size of the graph by precision."""
     precision_timings: dict[str, float]
@@ -132,10 +132,12 @@ def _measured(
 
     fp32 is what the other precisions are compared with, even if it does not fit into a kit.
     """
+    is_chosen = built is not None
     built = graph.build(choice.factors, model.spec, precision) if built is None else built
     if precision == "fp32" and model.spec.network is not None:
         measure.remember(built, model.spec.network)
-    is_used = precision == "fp32" or len(built) <= kits.MAX_BYTES
+    is_quick = model.spec.network is None and len(built) <= kits.MAX_BYTES
+    is_used = precision == "fp32" or is_chosen or is_quick
     return _Measured(
         bytes=len(built),
         accuracy=measure.accuracy(built, judged) if is_used else None,

@@ -20,9 +20,9 @@ from edge.vision.confidence import score_confidence, score_margin
 from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import FeatureSpec, features
 from edge.vision.recognize import Recognizer
-from export.graph import CONTRAST, front, stored_in
+from export.graph import CONTRAST, front, has_network, stored_in
 from export.integer_graph import IntegerFactors
-from export.measure import evenly, in_chunks, non_faces
+from export.measure import AT_ONCE, FACES, evenly, in_chunks, non_faces
 from export.pack import fingerprint
 from trainer.baselines.coders import restored_coding
 from trainer.data.gallery import Gallery
@@ -33,6 +33,7 @@ from trainer.types import Array
 SCORE_DIFFERENCE = 1e-4
 OUTPUT_DIFFERENCE = 1e-3  # of confidence and the like, which divide by small numbers
 ROUNDING = 1e-6
+NETWORK_FACES, NETWORK_AT_ONCE = 256, 4  # a network needs 30 MB for each face that it sees at once
 UNFOLDED = "training, unfolded"
 Outputs = dict[str, Array]
 
@@ -62,12 +63,17 @@ class Parity:
 def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = None) -> list[Parity]:
     """Compare on random crops, on `faces` and on the training crops of its `model`. Raise ParityError or SelfTestError.
 
-    Of more than 1,024 faces, that many are used, of as many people as possible.
+    Of more than 1,024 faces, that many are used, of as many people as possible. With a network 256: it takes long, and has no
+    NumPy side.
     """
     recognizer, reference = Recognizer(kit), Reference(kit)
+    most, at_once = (NETWORK_FACES, NETWORK_AT_ONCE) if has_network(kit.recognizer) else (FACES, AT_ONCE)
+
+    def outputs_of(outputs: Callable[[Array], Outputs], crops: Array) -> Outputs:
+        return in_chunks(outputs, crops, at_once)
 
     def compare(crops: Array, name: str, people: Array | None = None) -> Parity:
-        outputs, expected = in_chunks(recognizer.outputs, crops), in_chunks(reference.outputs, crops)
+        outputs, expected = outputs_of(recognizer.outputs, crops), outputs_of(reference.outputs, crops)
         return _compare(kit, outputs, expected, name, people, integers=reference.integers)
 
     found = [compare(non_faces(kit.manifest.crop_shape, number=8, seed=1), "random")]
@@ -75,19 +81,18 @@ def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = Non
         if faces.crop_shape != kit.manifest.crop_shape:
             size = "x".join(map(str, kit.manifest.crop_shape))
             raise GalleryError(f"The faces of --data must have {size} pixels.", "Crop them like the training photos.")
-        some = evenly(faces.labels)
+        some = evenly(faces.labels, most)
         found.append(compare(faces.images[some], "given", faces.labels[some]))
     if model is not None:
         if kit.manifest.model["sha256"] != fingerprint(model):
             raise ParityError("The kit was not built from this model.", "Pass the model from which it was built.")
-        some = evenly(model.crop_people)
+        some = evenly(model.crop_people, most)
         names, crops = np.array(model.labels)[model.crop_people[some]], model.crops[some]
-        outputs = in_chunks(recognizer.outputs, crops)
-        expected = in_chunks(reference.outputs, crops)
+        outputs, expected = outputs_of(recognizer.outputs, crops), outputs_of(reference.outputs, crops)
         found.append(_compare(kit, outputs, expected, "training", names, integers=reference.integers))
         if kit.manifest.precision == "fp32":
             unfolded = model if reference.coding == model.coding else model.with_coding(reference.coding)
-            expected = in_chunks(lambda chunk: {"scores": unfolded.scores(chunk)}, crops)
+            expected = outputs_of(lambda chunk: {"scores": unfolded.scores(chunk)}, crops)
             found.append(_compare(kit, outputs, expected, UNFOLDED, names))
     for parity in found:
         if not parity.holds:

@@ -48,6 +48,7 @@ from trainer.presets import PRESETS
 from trainer.shards import fit as sharded
 from trainer.shards.model import ShardedModel
 from trainer.shards.training import Training
+from trainer.shards.work import work_folder
 from trainer.thresholds import FPIR
 from trainer.types import Array, Say
 
@@ -187,14 +188,15 @@ def train(folder: Path, preset: str, people: int, calibrate: bool) -> dict[str, 
             _remember(spec, crops, embeddings)
     fpir = FPIR if calibrate and not _in_shards(preset, people) else None
     found: dict[str, Any] = {}
-    with _timed(found, "calibrated" if fpir else "fit"):
-        model = training.train(gallery, spec, parameters, fpir=fpir, **where)
-    if isinstance(model, ShardedModel):
-        with _timed(found, "calibrated"):
-            sharded.calibrated(model, Training.of(model.samples, spec, parameters), FPIR)
-        for kind in ("s", "cpu_s"):
-            found[f"calibrated_{kind}"] += found[f"fit_{kind}"]
-    model.save(folder / "model.npz")
+    with work_folder(folder / "model.npz") as work:
+        with _timed(found, "calibrated" if fpir else "fit"):
+            model = training.train(gallery, spec, parameters, fpir=fpir, work=work, **where)
+        if isinstance(model, ShardedModel):
+            with _timed(found, "calibrated"):
+                sharded.calibrated(model, Training.of(model.samples, spec, parameters), FPIR)
+            for kind in ("s", "cpu_s"):
+                found[f"calibrated_{kind}"] += found[f"fit_{kind}"]
+        model.save(folder / "model.npz")
     return found | {
         "model_mb": (folder / "model.npz").stat().st_size / 1e6,
         "training_accuracy": model.training["accuracy"],

@@ -30,7 +30,7 @@ from trainer.model import (
 )
 from trainer.shards import gram
 from trainer.shards.samples import CHUNK, Samples
-from trainer.types import Array
+from trainer.types import Array, release
 
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip member: the lengths of name and extra field
 
@@ -108,7 +108,7 @@ class ShardedModel(Model):
             arrays[NETWORK] = np.frombuffer(self.spec.network.model, np.uint8)
         header = {"format": self.FORMAT, **self.header(), "shards": len(self.dictionaries)}
         with replaced_file(path, failure=ModelError) as file:
-            np.savez(file, header=header_array(header), **arrays)
+            _write(file, {"header": header_array(header), **arrays})
 
     @classmethod
     def read(cls, header: dict[str, Any], archive: Any, path: Path) -> "ShardedModel":
@@ -155,6 +155,21 @@ class ShardedModel(Model):
 def _fits(block: Block, d: int, people: int) -> bool:
     rank, rows = len(block.s), d if block.rows is None else len(block.rows)
     return block.s.ndim == 1 and block.U.shape == (rows, rank) and block.B.shape == (people, rank) and rank > 0
+
+
+def _write(file: BinaryIO, arrays: dict[str, Array]) -> None:
+    """Write an archive as np.savez does, but without keeping mapped arrays in memory."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                if not isinstance(array, np.memmap):
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+                    continue
+                layout = np.lib.format.header_data_from_array_1_0(array[:0]) | {"fortran_order": False, "shape": array.shape}
+                np.lib.format.write_array_header_1_0(member, layout)
+                for start in range(0, len(array), CHUNK):
+                    member.write(array[start : start + CHUNK].tobytes())
+                    release(array)
 
 
 def mapped_arrays(path: Path) -> dict[str, Array]:

@@ -38,7 +38,7 @@ PEOPLE = 50  # in a shard, about
 MANY_WEIGHTS = (1.0, 1.0, 0.7)  # of the cosine, the network's codes, our own features
 COVERED_WEIGHT = 0.5  # of all covered copies of a photo together
 FOLDS = 5  # the number of shards is a multiple of it
-SMALL, FEW = 2e7, 10_000  # numbers in all feature vectors, photos: below both, starting processes takes longer than the work
+SMALL, FEW = 5e6, 10_000  # numbers in all feature vectors, photos: below both, starting processes takes longer than the work
 
 
 def shards_of(people: int, seed: int | None = 0, size: int = PEOPLE) -> Array:
@@ -266,24 +266,29 @@ def stranger_confidences(training: Training, dictionaries: Sequence[Array], shar
 
     `dictionaries` are those of the shards; `trusted` (N,) leaves out photos with suspected names.
     """
-    samples = training.samples
     fold_of_shard = np.arange(len(dictionaries)) % FOLDS
-    fold = fold_of_shard[shard_of_person][samples.people]
-    G, atoms = gram.gram(dictionaries), sum(D.shape[1] for D in dictionaries)
-
-    def known(k: int) -> tuple[Array, int]:
-        left_out = [D for D, of_shard in zip(dictionaries, fold_of_shard, strict=True) if of_shard == k]
-        return G - gram.gram(left_out), atoms - sum(D.shape[1] for D in left_out)
-
-    bases = training.bases(map(known, range(FOLDS)), FOLDS)
-    found = []
-    for k in range(FOLDS):
-        is_known = fold_of_shard[shard_of_person] != k
-        numbers = np.where(is_known, np.cumsum(is_known) - 1, -1)
-        part = replace(training, samples=replace(samples, people=numbers[samples.people]))
-        step = f"threshold, fold {k + 1} of {FOLDS}"
-        sums = part.sums(bases[k], chosen=np.flatnonzero((fold != k) & trusted), stage=step)
-        blocks, templates = part.classifier(bases[k], sums)
-        strangers = np.flatnonzero((fold == k) & trusted)
-        found.append(part.confidences(blocks, templates, strangers, f"{step}, strangers")[0])
+    fold_of_person = fold_of_shard[shard_of_person]
+    bases = training.bases(_grams_without(dictionaries, fold_of_shard), FOLDS)
+    found = [_confidences_of_fold(training, bases[k], fold_of_person, k, trusted) for k in range(FOLDS)]
     return np.concatenate(found)
+
+
+def _grams_without(dictionaries: Sequence[Array], fold_of_shard: Array) -> Iterator[tuple[Array, int]]:
+    """Yield, for each fold, the Gram matrix and the number of atoms of the shards outside it."""
+    G, atoms = gram.gram(dictionaries), sum(D.shape[1] for D in dictionaries)
+    for k in range(FOLDS):
+        left_out = [D for D, fold in zip(dictionaries, fold_of_shard, strict=True) if fold == k]
+        yield G - gram.gram(left_out), atoms - sum(D.shape[1] for D in left_out)
+
+
+def _confidences_of_fold(training: Training, bases: list[Basis], fold_of_person: Array, k: int, trusted: Array) -> Array:
+    """Return the confidence of the trusted photos of fold k in a model of the other people. Its large arrays end with it."""
+    samples, is_known = training.samples, fold_of_person != k
+    numbers = np.where(is_known, np.cumsum(is_known) - 1, -1)
+    part = replace(training, samples=replace(samples, people=numbers[samples.people]))
+    known = is_known[samples.people]
+    step = f"threshold, fold {k + 1} of {FOLDS}"
+    sums = part.sums(bases, chosen=np.flatnonzero(known & trusted), stage=step)
+    blocks, templates = part.classifier(bases, sums)
+    del sums  # it is large
+    return part.confidences(blocks, templates, np.flatnonzero(~known & trusted), f"{step}, strangers")[0]
