@@ -53,7 +53,7 @@ class StrangerCalibration:
     others_trials: int = 0
     """If there were both kinds: photos of the other kind."""
     searched: float = 1.0
-    """The share of the enrolled people among whom the photos were searched, if the rates are corrected for that."""
+    """The share of the enrolled people that the photos were compared with, if the rates are corrected for that."""
 
     @property
     def rate(self) -> float:
@@ -126,7 +126,7 @@ def stranger_confidences(
 def threshold(strangers: Array, fpir: float = FPIR, searched: float = 1.0) -> StrangerCalibration:
     """Return the lowest confidence that at most `fpir` of the strangers' photos reach, by count and after smoothing.
 
-    `searched` is the share of the people among whom they were searched. Among more people, a stranger resembles someone more
+    `searched` is the share of the people that they were compared with. Among more people, a stranger resembles someone more
     often: the rate grows in proportion as long as it is small.
     """
     if not 0 < fpir < 1:
@@ -152,7 +152,7 @@ def smoothed_quantile(confidence: Array, share: float) -> float:
 def stricter_threshold(left_out: Array, given: Array, fpir: float = FPIR, searched: float = 1.0) -> StrangerCalibration | None:
     """Return the higher of the thresholds of two kinds of strangers; one may be empty. None if both are empty.
 
-    `searched` is the share of the people among whom those that were left out were searched (`threshold`).
+    `searched` is the share of the people that those who were left out were compared with (`threshold`).
 
     The rate holds for each kind alone. In a common pool, many easy photos (for example from another camera) would let more of
     the hard ones pass. For the same reason only the kind that sets the threshold counts in rate and interval.

@@ -1,6 +1,9 @@
 """Does the threshold hold that `trainer fit` sets? The default preset, on strangers that it has not seen.
 
-`photos` measures a draw from a folder per person (photo_draw.py); `laboratory` measures AR (mixed) and ORL (accuracy.py).
+`photos` measures a draw from a folder per person (photo_draw.py); `laboratory` measures AR (mixed) and ORL (accuracy.py);
+`crowd` measures more people than LFW has: vectors of real people and of morphs (scripts/qa/morphs.py), mixed at random. Each
+person has five photos: four to train with, one to test. Morphs are not real people: only the stated and the measured FPIR say
+something.
 What is printed, in percent, except for the threshold:
 - stated: the rate of strangers' photos that the model states, and its 95 % interval, from people who were left out.
 - FPIR: the unseen strangers' photos that get a name at the threshold, and the 95 % interval as if photos were independent.
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -23,11 +26,18 @@ from numpy.typing import NDArray
 
 from edge.cli import common as console
 from edge.errors import UsageError
+from scripts.qa import bench_scale
+from scripts.qa.morphs import PHOTOS
 from scripts.research import accuracy, wild
 from scripts.research.options import DATA, Data, OccludedPrefix, People, Photographs, Photos, Seed, Splits, Strangers
 from scripts.research.photo_draw import draw
+from trainer.data.gallery import Gallery
 from trainer.presets import DEFAULT, PRESETS
+from trainer.shards import fit as sharded
+from trainer.shards.samples import Samples
+from trainer.shards.training import Training
 from trainer.thresholds import FPIR, StrangerCalibration, interval
+from trainer.training import ONE_SHARD
 
 TASKS = (("AR mixed", 0.3), ("AR mixed", 0.7), ("ORL", 0.7), ("ORL", 0.75))  # and the share of the people to enrol
 MOST_LOST = 1.0  # points of FNIR
@@ -99,6 +109,38 @@ def laboratory(splits: Splits = 1, data: Data = DATA) -> None:
             rows[name] = verdict(model.calibration, tests, answers.scores[~known])
             console.say(f"{name}: {rows[name]}")
     typer.echo(table(rows))
+
+
+@app.command()
+def crowd(
+    people: Annotated[int, typer.Option(min=ONE_SHARD + 1, help="People to enrol.")] = 1000,
+    strangers: Annotated[int, typer.Option(min=1, help="Strangers.")] = 1000,
+    seed: Seed = 0,
+    data: Data = DATA,
+) -> None:
+    """Measure many people, with the vectors of the network alone."""
+    spec = bench_scale.spec_of(DEFAULT)
+    with tempfile.TemporaryDirectory(prefix="lclrr-crowd-") as folder:
+        bench_scale.prepare(DEFAULT, data / bench_scale.ARCHIVE, Path(folder), people + strangers, console.say)
+        crops, vectors = (np.load(Path(folder) / f"{name}.npy", mmap_mode="r") for name in ("crops", "embeddings"))
+        photos = np.arange(len(crops)).reshape(-1, PHOTOS)
+        order = np.random.default_rng(seed).permutation(people + strangers)
+        known, unknown = np.sort(order[:people]), np.sort(order[people:])
+        used = photos[known, :-1].ravel()
+        labels = np.array([f"{person:06d}" for person in known]).repeat(PHOTOS - 1)
+        gallery = Gallery(images=crops[used], labels=labels, sources=tuple(map(str, used)), alignment=spec.alignment)
+        parameters = {name: value for name, value in PRESETS[DEFAULT].items() if name != "features"}
+        console.say(f"{people} people are trained ...")
+        model = sharded.fit(gallery, spec, parameters, fpir=FPIR, embeddings=vectors[used])
+
+        def confidences(rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+            samples = Samples(crops=crops[rows], people=np.zeros(len(rows), np.int32), embeddings=vectors[rows])
+            return Training.of(samples, spec, parameters).confidences(model.blocks, model.templates)
+
+        confidence, best = confidences(photos[known, -1])
+        tests = wild.Trials(right=best == np.arange(people), confidence=confidence)
+        of_strangers = confidences(photos[unknown].ravel())[0]
+    typer.echo(table({f"crowd, {people} x {PHOTOS - 1}, seed {seed}": verdict(model.calibration, tests, of_strangers)}))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ PEOPLE = 50  # in a shard, about
 MANY_WEIGHTS = (1.0, 1.0, 0.7)  # of the cosine, the network's codes, our own features
 COVERED_WEIGHT = 0.5  # of all covered copies of a photo together
 FOLDS = 5  # the number of shards is a multiple of it
-SMALL, FEW = 5e6, 10_000  # numbers in all feature vectors, photos: below both, starting processes takes longer than the work
+SMALL, FEW = 2e7, 10_000  # numbers in all feature vectors, photos: below both, one process is quick, and needs half the memory
 
 
 def shards_of(people: int, seed: int | None = 0, size: int = PEOPLE) -> Array:
