@@ -32,6 +32,7 @@ from scripts.research import accuracy, wild
 from scripts.research.options import DATA, Data, OccludedPrefix, People, Photographs, Photos, Seed, Splits, Strangers
 from scripts.research.photo_draw import draw
 from trainer.data.gallery import Gallery
+from trainer.features.spec import Spec
 from trainer.presets import DEFAULT, PRESETS
 from trainer.shards import fit as sharded
 from trainer.shards.samples import Samples
@@ -115,32 +116,40 @@ def laboratory(splits: Splits = 1, data: Data = DATA) -> None:
 def crowd(
     people: Annotated[int, typer.Option(min=ONE_SHARD + 1, help="People to enrol.")] = 1000,
     strangers: Annotated[int, typer.Option(min=1, help="Strangers.")] = 1000,
-    seed: Seed = 0,
+    splits: Splits = 1,
     data: Data = DATA,
 ) -> None:
     """Measure many people, with the vectors of the network alone."""
-    spec = bench_scale.spec_of(DEFAULT)
+    spec, rows = bench_scale.spec_of(DEFAULT), {}
     with tempfile.TemporaryDirectory(prefix="lclrr-crowd-") as folder:
         bench_scale.prepare(DEFAULT, data / bench_scale.ARCHIVE, Path(folder), people + strangers, console.say)
         crops, vectors = (np.load(Path(folder) / f"{name}.npy", mmap_mode="r") for name in ("crops", "embeddings"))
-        photos = np.arange(len(crops)).reshape(-1, PHOTOS)
-        order = np.random.default_rng(seed).permutation(people + strangers)
-        known, unknown = np.sort(order[:people]), np.sort(order[people:])
-        used = photos[known, :-1].ravel()
-        labels = np.array([f"{person:06d}" for person in known]).repeat(PHOTOS - 1)
-        gallery = Gallery(images=crops[used], labels=labels, sources=tuple(map(str, used)), alignment=spec.alignment)
-        parameters = {name: value for name, value in PRESETS[DEFAULT].items() if name != "features"}
-        console.say(f"{people} people are trained ...")
-        model = sharded.fit(gallery, spec, parameters, fpir=FPIR, embeddings=vectors[used])
+        for split in range(splits):
+            order = np.random.default_rng(split).permutation(people + strangers)
+            name = f"{people} people x {PHOTOS - 1}, split {split}"
+            rows[name] = _crowd_verdict(crops, vectors, spec, np.sort(order[:people]), np.sort(order[people:]))
+            console.say(f"{name}: {rows[name]}")
+    typer.echo(table(rows))
 
-        def confidences(rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-            samples = Samples(crops=crops[rows], people=np.zeros(len(rows), np.int32), embeddings=vectors[rows])
-            return Training.of(samples, spec, parameters).confidences(model.blocks, model.templates)
 
-        confidence, best = confidences(photos[known, -1])
-        tests = wild.Trials(right=best == np.arange(people), confidence=confidence)
-        of_strangers = confidences(photos[unknown].ravel())[0]
-    typer.echo(table({f"crowd, {people} x {PHOTOS - 1}, seed {seed}": verdict(model.calibration, tests, of_strangers)}))
+def _crowd_verdict(
+    crops: NDArray[Any], vectors: NDArray[Any], spec: Spec, known: NDArray[Any], unknown: NDArray[Any]
+) -> dict[str, str]:
+    """Train the known people with all photos but the last. Return the cells of the table."""
+    photos = np.arange(len(crops)).reshape(-1, PHOTOS)
+    used = photos[known, :-1].ravel()
+    labels = np.array([f"{person:06d}" for person in known]).repeat(PHOTOS - 1)
+    gallery = Gallery(images=crops[used], labels=labels, sources=tuple(map(str, used)), alignment=spec.alignment)
+    parameters = {name: value for name, value in PRESETS[DEFAULT].items() if name != "features"}
+    model = sharded.fit(gallery, spec, parameters, fpir=FPIR, embeddings=vectors[used])
+
+    def confidences(rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        samples = Samples(crops=crops[rows], people=np.zeros(len(rows), np.int32), embeddings=vectors[rows])
+        return Training.of(samples, spec, parameters).confidences(model.blocks, model.templates)
+
+    confidence, best = confidences(photos[known, -1])
+    tests = wild.Trials(right=best == np.arange(len(known)), confidence=confidence)
+    return verdict(model.calibration, tests, confidences(photos[unknown].ravel())[0])
 
 
 if __name__ == "__main__":
