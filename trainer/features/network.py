@@ -11,7 +11,6 @@ channels. The exporter puts the nodes of the network before the coder, in one gr
 """
 
 import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -24,6 +23,7 @@ from edge.kit import guard as onnx_guard
 from edge.kit.manifest import ARCFACE_ALIGNMENT, EYES_ALIGNMENT
 from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import CHUNK, FeatureSpec, check_crops, to_grey, unit_rows
+from trainer.features import prepare
 from trainer.parallel import in_threads
 from trainer.types import Array
 
@@ -32,9 +32,7 @@ KIND = "onnx"
 Channels = Literal["grey", "rgb", "bgr"]
 CHANNELS, EMBEDDING = "channels", "embedding"  # names of input and output in the prepared graph
 PREFIX = "network."  # prefix of all other names in the prepared graph
-OLDEST_OPSET = 13
 MAX_CACHED = 50_000  # vectors: training uses the same crops many times, and a vector takes a thousand times as long as our own
-_NO_OPERATION = ("Dropout", "Identity")  # nodes without effect in inference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,80 +196,6 @@ def _cache(sha256: str, mean: float, scale: float, channels: Channels) -> dict[b
 
 @lru_cache(maxsize=2)
 def prepared(model: bytes) -> Any:
-    """Return the network as the exported graph includes it (onnx.ModelProto).
-
-    It has a free batch size, opset 13 to 17, constants as initializers, nothing unused, and names with our prefix.
-    """
-    import onnx  # slow to load
-    from onnx import TensorProto, helper, version_converter
-
-    try:
-        whole = onnx.load_from_string(model)
-        opset = next(entry.version for entry in whole.opset_import if entry.domain in ("", "ai.onnx"))
-        _simplify(whole.graph)
-        if opset < OLDEST_OPSET:
-            whole, opset = version_converter.convert_version(whole, OLDEST_OPSET), OLDEST_OPSET
-    except Exception:  # protobuf's and the converter's own
-        raise UsageError("it is not a readable ONNX file.", "Export it with opset 13 to 17.") from None
-    graph = whole.graph
-    if opset > onnx_guard.MAX_OPSET:
-        raise UsageError(f"it has opset {opset}.", f"Export it with opset {OLDEST_OPSET} to {onnx_guard.MAX_OPSET}.")
-    weights = {tensor.name: tensor for tensor in graph.initializer}
-    inputs = [value for value in graph.input if value.name not in weights]  # old exporters list weights as inputs, too
-    shapes = ["x".join(str(side.dim_value or "free") for side in value.type.tensor_type.shape.dim) for value in inputs]
-    fits = len(shapes) == 1 and re.fullmatch(rf"\w+x(3|free)x({SIDE}|free)x({SIDE}|free)", shapes[0])
-    if not fits or len(graph.output) != 1:
-        raise UsageError(
-            f"its input is {' and '.join(shapes)}, and it has {len(graph.output)} output(s).",
-            f"Use a model with one input, Nx3x{SIDE}x{SIDE}, and one vector as output.",
-        )
-    names = {inputs[0].name: CHANNELS, graph.output[0].name: EMBEDDING, "": ""}
-
-    def renamed(listed: Any) -> list[str]:
-        return [names.setdefault(name, f"{PREFIX}{len(names)}") for name in listed]
-
-    nodes = [
-        onnx.NodeProto(
-            op_type=node.op_type,
-            domain=node.domain,
-            name=f"{PREFIX}node.{number}",
-            input=renamed(node.input),
-            output=renamed(node.output),
-            attribute=node.attribute,
-        )
-        for number, node in enumerate(graph.node)
-    ]
-    used = {name for node in graph.node for name in node.input}
-    initializers = [tensor for name, tensor in weights.items() if name in used]
-    for tensor in initializers:
-        tensor.name = names[tensor.name]
-    built_graph = helper.make_graph(
-        nodes,
-        "network",
-        [helper.make_tensor_value_info(CHANNELS, TensorProto.FLOAT, ["N", 3, SIDE, SIDE])],
-        [helper.make_tensor_value_info(EMBEDDING, TensorProto.FLOAT, None)],
-        initializers,
-    )
-    built_model = helper.make_model(built_graph, opset_imports=[helper.make_opsetid("", opset)])
-    built_model.ir_version = onnx_guard.MAX_IR_VERSION
+    """Return the network as the exported graph includes it (onnx.ModelProto)."""
     operators = onnx_guard.RECOGNIZER_OPERATORS | onnx_guard.NETWORK_OPERATORS
-    onnx_guard.check(built_model.SerializeToString(deterministic=True), operators, "it")
-    return built_model
-
-
-def _simplify(graph: Any) -> None:
-    """Remove nodes without effect, and turn constants into initializers."""
-    same: dict[str, str] = {}
-    for node in list(graph.node):
-        node.input[:] = [same.get(name, name) for name in node.input]
-        if node.op_type in _NO_OPERATION:
-            same[node.output[0]] = node.input[0]
-            graph.node.remove(node)
-        elif node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].name == "value":
-            tensor = graph.initializer.add()
-            tensor.CopyFrom(node.attribute[0].t)
-            tensor.name = node.output[0]
-            graph.node.remove(node)
-    for output in graph.output:
-        output.name = same.get(output.name, output.name)
-    del graph.value_info[:]  # it describes a batch of one face, and names that no longer exist
+    return prepare.prepared(model, side=SIDE, names=(CHANNELS, EMBEDDING), prefix=PREFIX, operators=operators)
