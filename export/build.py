@@ -9,6 +9,7 @@ import numpy as np
 from edge.errors import PrecisionLossError, UsageError
 from edge.kit import format as kits
 from export import graph, measure
+from export.liveness import LivenessPart
 from export.measure import Choice, Faces
 from export.nodes import PRECISIONS, Precision
 from export.pack import bundle
@@ -45,6 +46,7 @@ def build_kit(
     data: Gallery | None = None,
     allow_loss: bool = False,
     detector: bytes | None = None,
+    liveness: LivenessPart | None = None,
     private_key: bytes | None = None,
     kit_version: int = 1,
     series: str = "",
@@ -93,6 +95,7 @@ def build_kit(
         thresholds=thresholds,
         calibration=calibration,
         detector=detector,
+        liveness=liveness,
         private_key=private_key,
         kit_version=kit_version,
         series=series,
@@ -157,6 +160,8 @@ def facts(kit: kits.Kit) -> dict[str, Any]:
     people, parts = len(manifest.pop("labels")), {kits.RECOGNIZER: len(kit.recognizer)}
     if kit.detector:
         parts[kits.DETECTOR] = len(kit.detector)
+    if kit.liveness:
+        parts[kits.LIVENESS] = len(kit.liveness)
     return {
         "kit": kit.sha256,
         "bytes": kit.length,

@@ -13,6 +13,9 @@ from edge.files import read_bytes, write_file
 from edge.kit import format as kits
 from edge.kit.manifest import MAX_VERSION, NO_ALIGNMENT
 from export.build import BuiltKit, build_graph, build_kit, facts
+from export.liveness import THRESHOLD
+from export.liveness import build as build_liveness
+from export.liveness import parse as parse_liveness
 from export.measure import AGREEMENT, ANY_RESIDUAL
 from export.nodes import Precision
 from export.verify import verify_kit
@@ -39,6 +42,10 @@ def build(
     data: Annotated[Path | None, typer.Option(help="Held-out faces: a folder for each person, .npz or .mat.")] = None,
     allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Accept a loss of more than 0.2 points.")] = False,
     detector: Annotated[Literal["yunet", "none"], typer.Option(help="Face detector in the kit.")] = "yunet",
+    liveness: Annotated[
+        str | None, typer.Option(metavar="onnx:FILE[,FILE]", help="Networks that tell live faces from prints and screens.")
+    ] = None,
+    liveness_threshold: Annotated[float, typer.Option(help="Score, 0 to 1, that a live face needs.")] = THRESHOLD,
     sign: Annotated[Path | None, typer.Option(help="Private key to sign with.")] = None,
     kit_version: Annotated[int, typer.Option(min=1, max=MAX_VERSION, help="A device accepts only a higher version.")] = 1,
     series: Annotated[str, typer.Option(help="Group of doors; a device rejects other series.")] = "",
@@ -46,6 +53,7 @@ def build(
 ) -> None:
     """Measure, build the graph, compare it with the trainer, and write a kit."""
     private_key = None if sign is None else read_bytes(sign)
+    live = None if liveness is None else build_liveness(parse_liveness(liveness), liveness_threshold)
     trained = Model.load(model)
     held_out = None if data is None else _gallery(data, trained.alignment, trained.spec.crop_shape)
     yunet = detectors.yunet(console.say) if detector == "yunet" else None
@@ -57,6 +65,7 @@ def build(
             data=held_out,
             allow_loss=allow_loss,
             detector=yunet,
+            liveness=live,
             private_key=private_key,
             kit_version=kit_version,
             series=series,
@@ -165,6 +174,7 @@ def _report(built: BuiltKit, output: Path, precision: str) -> list[str]:
         f"{measured['faces_passed']:.1%} of the calibration faces pass; "
         f"no false match on {measured['non_faces']} blank or noise images."
     )
+    lines.append(kit.manifest.liveness_sentence)
     signed = {"none": "not signed", "unchecked": "signed"}[kit.signature]
     lines.append(f"{output}: {kit.length / 1e6:.2f} MB, {len(kit.manifest.labels)} people, {precision}, {signed}.")
     return lines

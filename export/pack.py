@@ -15,6 +15,8 @@ from edge.errors import UsageError
 from edge.kit import format as kits
 from edge.kit import selftest
 from edge.kit.manifest import MAX_VERSION, Manifest, Thresholds
+from edge.vision.presentation import LivenessModel
+from export.liveness import LivenessPart
 from export.measure import run_graph
 from export.nodes import Precision
 from trainer.baselines.coders import AnyCoding
@@ -37,6 +39,7 @@ def bundle(
     thresholds: Thresholds,
     calibration: Mapping[str, Any],
     detector: bytes | None,
+    liveness: LivenessPart | None = None,
     private_key: bytes | None = None,
     kit_version: int = 1,
     series: str = "",
@@ -47,6 +50,10 @@ def bundle(
     parts = {kits.RECOGNIZER: graph, kits.LICENSE: _license(model).encode()}
     if detector is not None:
         parts |= {kits.DETECTOR: detector, kits.DETECTOR_LICENSE: DETECTOR_LICENSE.encode()}
+    tests = selftest.compute_results(partial(run_graph, graph), model.spec.crop_shape)
+    if liveness is not None:
+        parts |= {kits.LIVENESS: liveness.graph, kits.LIVENESS_LICENSE: liveness.license.encode()}
+        tests["live"] = selftest.live_results(LivenessModel(liveness.graph, liveness.spec))
     manifest = Manifest(
         labels=model.labels,
         crop={"height": model.spec.height, "width": model.spec.width} | ({"channels": 3} if model.spec.colour else {}),
@@ -62,7 +69,8 @@ def bundle(
         kit_version=kit_version,
         series=series,
         confidence=model.confidence,
-        selftest=selftest.compute_results(partial(run_graph, graph), model.spec.crop_shape),
+        liveness=None if liveness is None else liveness.spec,
+        selftest=tests,
     ).to_bytes()
     parts[kits.MANIFEST] = manifest
     if private_key is not None:

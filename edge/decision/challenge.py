@@ -1,14 +1,8 @@
-"""The liveness challenge asks the visitor to turn the head or to nod. docs/guide/liveness.md lists what it does not stop.
-
-Also the rule that detects a picture of a face in several frames. edge/vision/liveness.py measures the frames.
-"""
+"""The liveness challenge asks the visitor to turn the head or to nod. docs/guide/liveness.md lists what it does not stop."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from edge.decision import reasons
 from edge.decision.track import GAP_SECONDS
@@ -16,7 +10,7 @@ from edge.decision.visit import Sighting, VisitRules
 from edge.errors import require
 
 if TYPE_CHECKING:  # decisions do not load OpenCV
-    from edge.vision.liveness import Relief, Surface
+    from edge.vision.liveness import Relief
 
 PROMPTS = {
     "left": "Turn your head to the left, and back.",
@@ -31,14 +25,15 @@ HELD_FRAMES = 2  # frames that must agree on a movement: one frame may be a dete
 MIN_COSINE = 0.8  # between a movement and the direction that was asked for
 LOOK_SECONDS = 0.15  # between two looks at a face that must be recognised now
 
-MIN_RIPPLE = 4.5  # spectral peak of a face over its surroundings; heads and a real video reach at most 3.2
-MIN_SIDES, MIN_SIDE_MOVE = 3, 0.0015  # visible sides of a picture; their movement between two frames, in face widths
-
 
 @dataclass(frozen=True, kw_only=True)
 class LivenessSettings:
-    """Detection of photos and screens in front of the camera. Off by default; see docs/guide/liveness.md for its limits."""
+    """Detection of photos and screens in front of the camera. See docs/guide/liveness.md for its limits."""
 
+    passive: bool = True
+    """Deny faces that the liveness model of the kit takes for a print or a screen, if the kit has one."""
+    required: bool = False
+    """Accept only kits with a liveness model."""
     challenge: bool = False
     """Ask each person who would be granted to turn the head or to nod, chosen at random."""
     turns: int = 2
@@ -49,10 +44,9 @@ class LivenessSettings:
     """How far the nose must move relative to the face, in eye distances: 0.12 is a turn of about 25 degrees."""
     mirrored: bool = False
     """Whether the camera image is mirrored."""
-    screen: bool = False
-    """Deny faces with the pattern of a screen, or with straight moving edges around them: a phone, a print."""
 
     def __post_init__(self) -> None:
+        require(self.passive or not self.required, "required needs passive = true")
         for name, low, high in (("turns", 1, 10), ("challenge_seconds", 1, 60), ("min_turn", 0.05, 0.3)):
             value = getattr(self, name)
             require(low <= value <= high, f"{name} must be between {low} and {high}, not {value:g}")
@@ -149,17 +143,3 @@ class Challenge:
         if held <= -HELD_FRAMES:
             return replace(self, failure=reasons.WRONG_MOVEMENT)
         return replace(after, held=held, is_out=held >= HELD_FRAMES)
-
-
-def picture_reason(surfaces: "Sequence[Surface]") -> str | None:
-    """Say why the face in consecutive frames looks like a picture, or return None."""
-    if not surfaces:
-        return None
-    if float(np.median([surface.ripple for surface in surfaces])) >= MIN_RIPPLE:
-        return f"{reasons.LOOKS_LIKE_PICTURE}: {reasons.SCREEN_PATTERN}"
-    sides = np.array([surface.sides for surface in surfaces])
-    steps = np.abs(np.diff(sides, axis=0)) / np.median([surface.width for surface in surfaces])
-    framed = np.isfinite(steps).sum(axis=1) >= MIN_SIDES  # the sides of a window or a door frame do not move
-    if framed.any() and framed.mean() >= 0.5 and float(np.nanmedian(steps[framed])) >= MIN_SIDE_MOVE:
-        return f"{reasons.LOOKS_LIKE_PICTURE}: {reasons.MOVING_EDGES}"
-    return None

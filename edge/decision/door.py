@@ -5,7 +5,7 @@ A visit is granted if all of this holds. Otherwise the door keeps watching until
 - `needed` of the last `window` usable frames recognise the same person, and none recognises another person;
 - the summed scores of the whole visit are highest for the same person, with at least the kit's confidence;
 - the door list allows this person to pass now;
-- if enabled, the face does not look like a picture;
+- the liveness model of the kit, if there is one, takes the face for live: the median score of the frames that recognised it;
 - if enabled, the visitor then moves the head as asked, chosen at random, and all of the above holds again.
 """
 
@@ -18,7 +18,7 @@ from statistics import median
 from typing import Literal, Protocol
 
 from edge.decision import reasons
-from edge.decision.challenge import FRONTAL, PROMPTS, Challenge, LivenessSettings, picture_reason
+from edge.decision.challenge import FRONTAL, PROMPTS, Challenge, LivenessSettings
 from edge.decision.looks import wants_look
 from edge.decision.track import AMBIGUOUS
 from edge.decision.visit import Sighting, Visit, VisitRules
@@ -76,12 +76,14 @@ class Door:
         threshold: float,
         kind: str = RELATIVE,
         *,
+        live_threshold: float | None = None,
         rules: VisitRules | None = None,
         door_list: AccessRules | None = None,
         liveness: LivenessSettings | None = None,
         draw: Callable[[Sequence[str]], str] = secrets.choice,
     ) -> None:
-        """`labels`, `threshold` and `kind` of the confidence are those of the kit.
+        """`labels`, `threshold` and `kind` of the confidence are those of the kit. So is `live_threshold`, the liveness score
+        that a grant needs; None: no liveness model is used.
 
         Without a `door_list`, every enrolled person may pass. `draw` chooses the prompt of a challenge.
         """
@@ -91,14 +93,16 @@ class Door:
         self._newest_visit, self._captured = 0, -math.inf
         self._prompts: list[tuple[int, str]] = []
         self._errors: list[Exception] = []
-        self.restart(labels, threshold, kind)
+        self.restart(labels, threshold, kind, live_threshold=live_threshold)
 
-    def restart(self, labels: Sequence[str], threshold: float, kind: str = RELATIVE) -> None:
+    def restart(
+        self, labels: Sequence[str], threshold: float, kind: str = RELATIVE, *, live_threshold: float | None = None
+    ) -> None:
         """Continue with another kit. No decision uses scores of two kits, but the people met before stay known."""
         if not 0 < threshold < math.inf:
             raise ParameterError(f"the threshold must be a number of more than 0, not {threshold!r}")
         self._positions = {label: position for position, label in enumerate(labels)}  # of each label in the scores
-        self._threshold, self._kind = threshold, kind
+        self._threshold, self._kind, self._live_threshold = threshold, kind, live_threshold
         self._visits: dict[int, Visit] = {}
         self._decided: dict[int, Decision] = {}
         self._challenges: dict[int, Challenge] = {}
@@ -207,8 +211,9 @@ class Door:
         except Exception as error:
             self._errors.append(error)
             refusal = reasons.DOOR_LIST_FAILED
-        surfaces = [sighting.surface for sighting in visit.recent if sighting.surface is not None]
-        return picture_reason(surfaces) if refusal is None else refusal
+        if refusal is None and self._live_threshold is not None and not median(visit.live) >= self._live_threshold:
+            return reasons.PRESENTATION_ATTACK
+        return refusal
 
     def _continue_challenge(
         self, visit: Visit, challenge: Challenge, sighting: Sighting, label: str | None, when: datetime

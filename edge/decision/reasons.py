@@ -15,9 +15,8 @@ EXPIRED = "expired"
 CLOCK_NOT_SET = "clock not set"
 DOOR_LIST_FAILED = "door list failed"
 
-# Liveness: ": " and one of the following reasons follow
-CHALLENGE_FAILED = "challenge failed"
+# Liveness
+PRESENTATION_ATTACK = "presentation attack suspected"
+CHALLENGE_FAILED = "challenge failed"  # ": " and one of the following reasons follow
 TIMEOUT, WRONG_MOVEMENT, FACE_LOST = "timeout", "wrong movement", "face lost"
 NOT_ALONE, ANOTHER_PERSON = "not alone", "another person"
-LOOKS_LIKE_PICTURE = "looks like a picture"
-SCREEN_PATTERN, MOVING_EDGES = "screen pattern", "moving edges"

@@ -14,7 +14,7 @@ from edge.errors import require
 from edge.vision.confidence import RELATIVE, score_confidence, score_margin
 
 if TYPE_CHECKING:  # decisions do not load OpenCV
-    from edge.vision.liveness import Relief, Surface
+    from edge.vision.liveness import Relief
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +81,8 @@ class Sighting:
     """The position of the head, for a challenge."""
     is_alone: bool = True
     """Whether there is no other face in the frame."""
-    surface: "Surface | None" = None
-    """Measured signs of a screen or a print, if enabled."""
+    live: float | None = None
+    """Score of the liveness model, 0 to 1; None if there is none, or the face has no label."""
 
     @property
     def is_recognised(self) -> bool:
@@ -102,6 +102,8 @@ class Sighting:
         if not math.isclose(length, 1, abs_tol=1e-3):
             return False
         if not (math.isfinite(self.confidence) and math.isfinite(self.margin) and 0 < self.score_length < math.inf):
+            return False
+        if self.live is not None and not 0 <= self.live <= 1:
             return False
         if self.label is None:
             return True
@@ -134,6 +136,8 @@ class Visit:
     of an unknown person outweigh a few false matches, and a clear frame counts more than an unclear one."""
     weight: float = 0.0
     """Sum of these weights."""
+    live: tuple[float, ...] = ()
+    """Liveness scores of all usable sightings with a label; 0 for one that was not scored."""
     kind: str = RELATIVE
     """The kind of confidence that the kit has (edge.vision.confidence)."""
     problems: Counter[str] = field(default_factory=Counter)
@@ -163,6 +167,7 @@ class Visit:
             recent=(*self.recent, replace(sighting, scores=None))[-rules.window :],
             evidence=evidence,
             weight=self.weight + weight,
+            live=self.live if sighting.label is None else (*self.live, sighting.live or 0.0),
         )
 
     @property

@@ -138,7 +138,9 @@ def measure(
     seconds = {"read": reads} | {stage: [one[stage] for one in timed if stage in one] for stage in stages.STAGES}
     stages_ms = {stage: Times.of(values, 1000) for stage, values in seconds.items() if values}
     recognised = [one for one in timed if stages.RECOGNISE in one]
-    detect, align, recognise, decide, whole = (np.array([one[stage] for one in recognised]) for stage in stages.STAGES)
+    taken = {stage: np.array([one.get(stage, 0.0) for one in recognised]) for stage in stages.STAGES}
+    detect, whole = taken[stages.DETECT], taken[stages.WHOLE]
+    after_detection = sum(taken[stage] for stage in (stages.ALIGN, stages.RECOGNISE, stages.LIVENESS, stages.DECIDE))
     return Report(
         camera=camera.name,
         width=width,
@@ -149,8 +151,8 @@ def measure(
         recognised=len(recognised),
         stages_ms=stages_ms,
         frames_per_second=1 / float(np.mean(seconds[stages.WHOLE])),
-        recognition_share=Times.of(recognise / whole) if recognised else None,
-        after_detection_share=Times.of((align + recognise + decide) / whole) if recognised else None,
+        recognition_share=Times.of(taken[stages.RECOGNISE] / whole) if recognised else None,
+        after_detection_share=Times.of(after_detection / whole) if recognised else None,
         whole_to_detector=(
             Times(p50=Times.of(whole / detect).p50, p95=Times.of(whole).p95 / Times.of(detect).p95) if recognised else None
         ),

@@ -13,6 +13,7 @@ class Count(StrEnum):
     FAILURES = "failures"
     GRANTED = "granted"
     DENIED = "denied"
+    ATTACKS = "presentation attacks"
     UNDELIVERED = "undelivered"
     CHALLENGES_MET = "challenges met"
     CHALLENGES_NOT_MET = "challenges not met"

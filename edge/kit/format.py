@@ -20,9 +20,11 @@ from edge.credentials import load_public_key
 from edge.kit import guard
 from edge.kit.manifest import Manifest
 
-MANIFEST, RECOGNIZER, DETECTOR = "manifest.json", "recognizer.onnx", "detector.onnx"
-LICENSE, DETECTOR_LICENSE, SIGNATURE = "LICENSE.txt", "LICENSE-detector.txt", "signature.ed25519"
-FILES_IN_KIT = (MANIFEST, RECOGNIZER, DETECTOR, LICENSE, DETECTOR_LICENSE, SIGNATURE)  # in this order
+MANIFEST, RECOGNIZER, DETECTOR, LIVENESS = "manifest.json", "recognizer.onnx", "detector.onnx", "liveness.onnx"
+LICENSE, DETECTOR_LICENSE, LIVENESS_LICENSE = "LICENSE.txt", "LICENSE-detector.txt", "LICENSE-liveness.txt"
+SIGNATURE = "signature.ed25519"
+# In this order.
+FILES_IN_KIT = (MANIFEST, RECOGNIZER, DETECTOR, LIVENESS, LICENSE, DETECTOR_LICENSE, LIVENESS_LICENSE, SIGNATURE)
 MAX_BYTES = 64 << 20
 
 _COPY_AGAIN = "Copy the kit again, or build it again."
@@ -43,7 +45,8 @@ class Kit:
     manifest: Manifest
     recognizer: bytes
     detector: bytes | None
-    """Both are ONNX files."""
+    liveness: bytes | None = None
+    """All three are ONNX files."""
     signature: str
     """none, unchecked (no key was given) or valid."""
     sha256: str
@@ -100,10 +103,16 @@ def parse(data: bytes, public_key: bytes | None = None) -> Kit:
     detector = bytes(parts[DETECTOR]) if DETECTOR in parts else None
     if detector is not None:
         guard.check(detector, guard.DETECTOR_OPERATORS, DETECTOR)
+    liveness = bytes(parts[LIVENESS]) if LIVENESS in parts else None
+    if (liveness is None) != (manifest.liveness is None):
+        raise errors.KitError("The liveness model of the kit does not match its manifest.", "Build the kit again.")
+    if liveness is not None:
+        guard.check(liveness, guard.LIVENESS_OPERATORS, LIVENESS)
     return Kit(
         manifest=manifest,
         recognizer=recognizer,
         detector=detector,
+        liveness=liveness,
         signature="none" if signature is None else "unchecked" if public_key is None else "valid",
         sha256=hashlib.sha256(data).hexdigest(),
         length=len(data),

@@ -20,6 +20,10 @@ RECOGNIZER_OPERATORS = frozenset([
 ])  # fmt: skip
 # More operators for a network (SFace, MobileFaceNet, the ResNets of ArcFace) in front of the recognizer.
 NETWORK_OPERATORS = frozenset(["BatchNormalization", "Flatten", "GlobalAveragePool", "MaxPool", "PRelu", "Sigmoid"])
+LIVENESS_OPERATORS = frozenset([
+    "Add", "BatchNormalization", "Cast", "Conv", "Flatten", "Gather", "Gemm", "GlobalAveragePool", "MatMul", "MaxPool", "Mean",
+    "Mul", "PRelu", "Relu", "Reshape", "Sigmoid", "Softmax", "Sub", "Transpose",
+])  # fmt: skip
 DETECTOR_OPERATORS = frozenset(["Add", "Conv", "MaxPool", "Relu", "Reshape", "Resize", "Sigmoid", "Transpose"])
 MAX_OPSET = 17
 MAX_IR_VERSION = 8

@@ -15,6 +15,7 @@ CONFIDENCES = RELATIVE, ABSOLUTE = "relative", "absolute"
 
 FORMAT = 1
 KIND = "lclrr-edge kit"
+MAX_LIVENESS_NETWORKS = 4
 MAX_VERSION = 2**53 - 1  # the largest integer that every JSON reader can store
 
 
@@ -51,6 +52,39 @@ class Thresholds:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Liveness:
+    """The liveness model of a kit: one network or several, each with its own crop of the face and its surroundings."""
+
+    threshold: float
+    """A grant needs at least this score, from 0 (a print or a screen) to 1 (a live face)."""
+    context: float
+    """A face is scored only if the frame is at least so many times as wide and as high as its box."""
+    crops: tuple[tuple[int, float], ...]
+    """For each network: side of its crop in pixels, and how many times the box of the face it shows."""
+    names: tuple[str, ...]
+    """Names of the networks."""
+
+    @classmethod
+    def from_json(cls, contents: Mapping[str, Any]) -> "Liveness":
+        """Raise KeyError, TypeError or ValueError if a field is invalid."""
+        crops = tuple((side, scale) for side, scale in contents["crops"])
+        found = cls(**{**contents, "crops": crops, "names": tuple(contents["names"])})
+        is_valid = (
+            1 <= len(crops) == len(found.names) <= MAX_LIVENESS_NETWORKS
+            and all(isinstance(name, str) and name.isprintable() for name in found.names)
+            and all(type(side) is int and 16 <= side <= 512 for side, _ in crops)
+            and all(type(scale) is float and 1 <= scale <= 8 for _, scale in crops)
+            and type(found.threshold) is float
+            and 0 < found.threshold < 1
+            and type(found.context) is float
+            and 1 <= found.context <= 8
+        )
+        if not is_valid:
+            raise ValueError("not a liveness model")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """The contents of manifest.json."""
 
@@ -83,6 +117,8 @@ class Manifest:
     """The expected results of the self-test (edge.kit.selftest)."""
     confidence: str = RELATIVE
     """How the graph computes the confidence from the scores: one of CONFIDENCES (edge.vision.confidence)."""
+    liveness: Liveness | None = None
+    """The liveness model, or None if the kit has none."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -98,6 +134,14 @@ class Manifest:
     def crop_shape(self) -> tuple[int, ...]:
         """(height, width) of a grey crop, (height, width, 3) of a BGR crop."""
         return (*self.size, 3) if self.colour else self.size
+
+    @property
+    def liveness_sentence(self) -> str:
+        """Describe for people what stops a photo or a phone in front of the camera."""
+        if self.liveness is None:
+            return "The kit has no liveness model: a photo or a phone that shows an enrolled person can open the door."
+        names = " and ".join(self.liveness.names)
+        return f"A live face needs a score of at least {self.liveness.threshold:g} ({names})."
 
     def to_bytes(self) -> bytes:
         return canonical_json({"kind": KIND, "format": FORMAT, **asdict(self)})
@@ -120,11 +164,14 @@ class Manifest:
             unchanged = canonical_json(contents) == data  # also rejects duplicate keys
         if not unchanged:
             raise KitDamagedError("The manifest of the kit was changed.", "Copy the kit again.")
-        with suppress(KeyError, TypeError):
+        with suppress(KeyError, TypeError, ValueError):
             thresholds = Thresholds(**contents["thresholds"])
-            contents = {"confidence": RELATIVE, **contents}  # kits before 0.3.0 do not name it
+            # Kits before 0.3.0 have no confidence, kits before 0.5.0 no liveness.
+            contents = {"confidence": RELATIVE, "liveness": None, **contents}
+            liveness = None if contents["liveness"] is None else Liveness.from_json(contents["liveness"])
             values = {field.name: contents[field.name] for field in fields(cls)}
-            manifest = cls(**values | {"labels": tuple(contents["labels"]), "thresholds": thresholds})
+            changed = {"labels": tuple(contents["labels"]), "thresholds": thresholds, "liveness": liveness}
+            manifest = cls(**values | changed)
             if manifest._is_valid():
                 return manifest
         raise KitError("The manifest of the kit has an invalid field.", "Build the kit again.")

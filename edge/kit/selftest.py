@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from edge.errors import SelfTestError
 from edge.vision.confidence import BLANK
+from edge.vision.presentation import LivenessModel
 from edge.vision.recognize import Recognizer
 
 CROPS = 4
@@ -54,11 +55,19 @@ def compute_results(
     return {name: np.round(values.astype(float), DIGITS).tolist() for name, values in results.items()}
 
 
+def live_results(model: LivenessModel) -> list[float]:
+    """Return the scores of a liveness model on synthetic crops, as the manifest stores them."""
+    crops = zip(*(synthetic_crops((side, side, 3)) for side, _ in model.spec.crops), strict=True)
+    return [round(model.outputs(list(own)), DIGITS) for own in crops]
+
+
 def check(recognizer: Recognizer) -> None:
     """Run the self-test. Raise SelfTestError if a result differs from the one in the kit."""
     expected = recognizer.kit.manifest.selftest
     try:
         found = compute_results(lambda crops: _one_by_one(recognizer, crops), recognizer.kit.manifest.crop_shape)
+        if recognizer.liveness is not None:
+            found["live"] = live_results(recognizer.liveness)
         pairs = [(np.array(found[name], float), np.array(expected[name], float)) for name in found]
         difference = max(float(np.abs(one - other).max()) if one.shape == other.shape else math.inf for one, other in pairs)
     except Exception as error:  # any failure of the graph or the manifest is a failed self-test

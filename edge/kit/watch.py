@@ -20,6 +20,7 @@ from edge.errors import EdgeError, KitError
 from edge.kit.format import Kit, read_kit_bytes
 from edge.kit.store import RECORD, KitChange, Outcome, Store, summary
 from edge.vision.detect import Face
+from edge.vision.presentation import LivenessModel
 from edge.vision.recognize import INVALID_OUTPUT, Recognition, Recognizer
 
 PROBATION_FRAMES = 50  # a new kit passes its probation after this many frames without a failure
@@ -41,9 +42,11 @@ class ProbationRecognizer(Recognizer):
         self._count_frame("")
         return found
 
-    def look(self, image: NDArray[np.uint8], faces: Sequence[Face]) -> list[Recognition]:
+    def look(
+        self, image: NDArray[np.uint8], faces: Sequence[Face], *, liveness: LivenessModel | None = None
+    ) -> list[Recognition]:
         with self._failures_counted():
-            found = super().look(image, faces)
+            found = super().look(image, faces, liveness=liveness)
         if any(recognition.reason == INVALID_OUTPUT for recognition in found):
             self._count_frame("one of its first frames had invalid scores")
         return found

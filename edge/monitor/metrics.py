@@ -26,6 +26,7 @@ COUNTERS = {
     Count.FRAMES: ("edge_frames", "Frames processed."),
     Count.FACES: ("edge_faces", "Faces found."),
     Count.LOOKS: ("edge_looks", "Faces recognised; the others were only tracked."),
+    Count.ATTACKS: ("edge_presentation_attacks", "Visits denied because the face seems to be a print or a screen."),
     Count.FAILURES: ("edge_failures", "Errors while processing frames."),
     Count.UNDELIVERED: ("edge_events_undelivered", "Events that a sink did not accept."),
     Count.LOGGED: ("edge_audit_entries", "Events written to the audit log."),

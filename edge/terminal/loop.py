@@ -30,13 +30,15 @@ from edge.events.view import Mark, View, Viewer
 from edge.kit.store import KitChange
 from edge.stages import DECIDE, WHOLE, StageTimer, untimed
 from edge.vision.detect import Face
-from edge.vision.liveness import relief, surface
+from edge.vision.liveness import relief
 from edge.vision.quality import assess
 from edge.vision.recognize import Recognition, Recognizer
 
 WAIT_SECONDS = 0.05  # for a frame, before the next look at the camera's health, the clock and the stop signal
 SKIP_SECONDS = 0.09  # between two searches for faces while no visit needs them: at 15 frames per second, every second frame
-COUNTERS = (Count.FRAMES, Count.FACES, Count.LOOKS, Count.FAILURES, Count.GRANTED, Count.DENIED, Count.UNDELIVERED)
+COUNTERS = (
+    Count.FRAMES, Count.FACES, Count.LOOKS, Count.FAILURES, Count.GRANTED, Count.DENIED, Count.ATTACKS, Count.UNDELIVERED,
+)  # fmt: skip
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -90,6 +92,7 @@ class Terminal:
             manifest.labels,
             manifest.thresholds.confidence,
             manifest.confidence,
+            live_threshold=self._live_threshold(recognizer),
             rules=self._rules,
             door_list=door_list,
             liveness=self._liveness,
@@ -147,6 +150,11 @@ class Terminal:
             "failing": [],
         }
 
+    def _live_threshold(self, recognizer: Recognizer) -> float | None:
+        """Return the liveness score that a grant needs, or None if there is no liveness model or it is switched off."""
+        used = recognizer.liveness if self._liveness.passive else None
+        return None if used is None else used.spec.threshold
+
     def _guarded(self, consequence: str, action: Callable[[], T]) -> T | None:
         """Run an action. An error is counted and logged, and leads to no decision."""
         try:
@@ -165,7 +173,10 @@ class Terminal:
             return
         if change.recognizer is not None:
             manifest = change.recognizer.kit.manifest
-            self._door.restart(manifest.labels, manifest.thresholds.confidence, manifest.confidence)
+            live_threshold = self._live_threshold(change.recognizer)
+            self._door.restart(
+                manifest.labels, manifest.thresholds.confidence, manifest.confidence, live_threshold=live_threshold
+            )
             self._tracker.restart()
             self._recognitions.clear()
             self.recognizer = change.recognizer
@@ -229,6 +240,7 @@ class Terminal:
             decision = replace(decision, outcome="denied", reason=reasons.STALE_FRAME)  # a sink was slow
         granted = decision.outcome == "granted"
         self.counters[Count.GRANTED if granted else Count.DENIED] += 1
+        self.counters[Count.ATTACKS] += decision.reason == reasons.PRESENTATION_ATTACK
         if self._liveness.challenge and (granted or decision.reason.startswith(reasons.CHALLENGE_FAILED)):
             self.counters[Count.CHALLENGES_MET if granted else Count.CHALLENGES_NOT_MET] += 1
         return self._deliver(decision_event(decision, now=now, utc=when))
@@ -257,8 +269,10 @@ class Terminal:
         now = self.camera.now()
         wanted = [visit for visit, sighting in seen.items() if self._door.wants_look(visit, sighting, now=now)]
         numbers = {visit: visit for visit in tracked}
-        for visit, found in zip(wanted, self.recognizer.look(frame.image, [tracked[visit] for visit in wanted]), strict=True):
-            sighting = self._looked(seen.pop(visit), found, grey)
+        liveness = self.recognizer.liveness if self._liveness.passive else None
+        looks = self.recognizer.look(frame.image, [tracked[visit] for visit in wanted], liveness=liveness)
+        for visit, found in zip(wanted, looks, strict=True):
+            sighting = self._looked(seen.pop(visit), found)
             self.counters[Count.LOOKS] += sighting.is_recognised
             number = numbers[visit] = visit if found.label is None else self._tracker.name(visit, found.label)
             seen[number], self._recognitions[number] = sighting, found
@@ -273,9 +287,8 @@ class Terminal:
             sighting = replace(sighting, relief=relief(self.recognizer.detector.refine(face, frame.image).landmarks))
         return replace(sighting, grade=assess(grey, face).grade)
 
-    def _looked(self, sighting: Sighting, seen: Recognition, grey: NDArray[np.uint8]) -> Sighting:
+    def _looked(self, sighting: Sighting, seen: Recognition) -> Sighting:
         """Return the sighting of a face with the result of a look."""
-        texture = surface(grey, seen.box_xyxy) if self._liveness.screen and seen.box_xyxy is not None else None
         return replace(
             sighting,
             is_look=True,
@@ -286,7 +299,7 @@ class Terminal:
             scores=seen.scores,
             score_length=seen.score_length,
             relief=relief(seen.landmarks),
-            surface=texture,
+            live=seen.live,
         )
 
     def _mark(self, face: Face, visit: int | None) -> Mark:

@@ -13,6 +13,7 @@ from edge import paths
 from edge.audit.gate import AuditGate
 from edge.camera.sources import open_camera
 from edge.decision.doorlist import DoorList
+from edge.errors import KitError
 from edge.events.health import Count, Health
 from edge.events.sink import Sink
 from edge.events.view import Viewer
@@ -52,11 +53,17 @@ def open_terminal(
     door_list = None if settings.door.list is None else read_door_list(settings.door.list)
     public_key = None if settings.kit.public_key is None else read_bytes(settings.kit.public_key)
     systemd = SystemdNotifier()
+    warnings: list[str] = []  # about the kit, said when all parts are open: an error must be the only sentence
+
+    def warn(sentence: str) -> None:
+        (say if is_open else warnings.append)(sentence)
+
+    is_open = False
     with ExitStack() as stack:
         metrics = None if settings.metrics.address is None else stack.enter_context(Metrics(settings.metrics.address))
         stage = untimed if metrics is None else metrics.stage
         watch = None
-        load = partial(_load, settings=settings, door_list=door_list, stage=stage, say=say)
+        load = partial(_load, settings=settings, door_list=door_list, stage=stage, say=warn)
         if (store_folder := paths.find_kit_store(settings.kit.store)) is None:
             recognizer = load(kits.read(kit, public_key))
         else:
@@ -102,6 +109,9 @@ def open_terminal(
         if preview is not None:
             preview.watch(health)
             say(f"Preview at {preview.url}")
+        is_open = True
+        for sentence in warnings:
+            say(sentence)
         if not recognizer.kit.manifest.thresholds.provisional:  # else there was a warning
             say(recognizer.kit.manifest.thresholds.sentence)
         yield terminal
@@ -118,6 +128,13 @@ def _load(
     )
     recognizer.kit = replace(recognizer.kit, recognizer=b"")  # onnxruntime has its own copy, and large kits fill the memory
     manifest = recognizer.kit.manifest
+    if manifest.liveness is None and settings.liveness.required:
+        hint = "Build it with --liveness, or remove [liveness] required from the settings."
+        raise KitError("The kit has no liveness model, and the settings require one.", hint)
+    if manifest.liveness is None:
+        say(f"warning: {manifest.liveness_sentence}")
+    elif not settings.liveness.passive:
+        say("warning: the liveness model of the kit is switched off: a photo or a phone can open the door.")
     if manifest.thresholds.provisional:
         say(f"warning: {manifest.thresholds.sentence} Do not use this kit for a door.")
     missing = [] if door_list is None else door_list.people_not_in(manifest.labels)

@@ -17,8 +17,9 @@ from edge.vision.preprocess import LANDMARKS, SIZE, align, crop_to_frame
 
 CUT_OFF, TOO_SMALL, TURNED_AWAY = "face cut off", "face too small", "face turned away"
 TOO_DARK, TOO_BRIGHT, LOW_CONTRAST, BLURRED = "face too dark", "face too bright", "low contrast", "face blurred"
-REASONS = (CUT_OFF, TOO_SMALL, TURNED_AWAY, TOO_DARK, TOO_BRIGHT, LOW_CONTRAST, BLURRED)
-"""Why a face is not good enough, in the order in which they are checked."""
+TOO_CLOSE = "face too close"
+REASONS = (CUT_OFF, TOO_SMALL, TURNED_AWAY, TOO_DARK, TOO_BRIGHT, LOW_CONTRAST, BLURRED, TOO_CLOSE)
+"""Why a face is not good enough, in the order in which they are checked. Only a liveness model finds a face too close."""
 
 # The depth of the nose, in eye distances, and its position between eyes and mouth in a frontal face.
 _NOSE_DEPTH, _NOSE_AT = 0.5, (LANDMARKS[2, 1] - LANDMARKS[0, 1]) / (LANDMARKS[3, 1] - LANDMARKS[0, 1])
@@ -107,7 +108,7 @@ def assess(
         roll=roll,
         outside=float(1 - np.mean(((points >= 0) & (points <= grey.shape[::-1])).all(axis=1))),
     )
-    failed = {
+    failed: dict[str, bool] = {
         CUT_OFF: found.outside > limits.max_outside,
         TOO_SMALL: found.size < limits.min_size,
         TURNED_AWAY: abs(yaw) > limits.max_yaw or abs(pitch) > limits.max_pitch or abs(roll) > limits.max_roll,
@@ -116,7 +117,7 @@ def assess(
         LOW_CONTRAST: found.contrast < limits.min_contrast,
         BLURRED: found.sharpness < limits.min_sharpness,
     }
-    return replace(found, reason=next((reason for reason in REASONS if failed[reason]), None))
+    return replace(found, reason=next((reason for reason, holds in failed.items() if holds), None))
 
 
 def pose(landmarks: NDArray[Any]) -> tuple[float, float, float]:

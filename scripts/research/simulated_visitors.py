@@ -328,12 +328,3 @@ CASES: dict[str, Callable[[Visitor, float, Prompts], Array]] = {
     "photos of each pose, changed as prompted": show_stills,
     "videos of each movement, played as prompted": show_matching_video,
 }
-SCREEN = (
-    HEAD,
-    "a photo on a stand",
-    "a flat photo, turned as prompted",
-    "a bent photo, turned as prompted",
-    "a photo on a phone, turned as prompted",
-    "a video that ignores the prompts",
-)
-"""The cases that differ from each other without a challenge."""

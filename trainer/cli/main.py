@@ -3,12 +3,13 @@
 from edge.cli import common as console
 from trainer.cli.evaluate import evaluate, show
 from trainer.cli.fit import fit
+from trainer.cli.liveness import liveness
 from trainer.cli.research import reproduce, tables
 from trainer.cli.tune import tune
 from trainer.cli.update import enrol, forget
 
 app = console.new_app("Train face recognition on a workstation: learn dictionary D and classifier W from photos.")
-for command in (fit, enrol, forget, tune, show, evaluate, reproduce, tables):
+for command in (fit, enrol, forget, tune, show, evaluate, liveness, reproduce, tables):
     app.command()(command)
 
 

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.decision.challenge import PROMPTS, LivenessSettings, picture_reason
+from edge.decision.challenge import PROMPTS, LivenessSettings
 from edge.decision.door import Decision, Door
-from edge.decision.reasons import OUTSIDE_HOURS
+from edge.decision.reasons import OUTSIDE_HOURS, PRESENTATION_ATTACK
 from edge.decision.track import AMBIGUOUS, LEFT
 from edge.decision.visit import Sighting
 from edge.errors import ParameterError
-from edge.vision.liveness import Relief, Surface, relief
+from edge.vision.liveness import Relief, relief
 from tests.fixtures.heads import HEAD, Landmarks, held, photographs, turn, view
 
 WHEN = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
@@ -268,23 +268,8 @@ def test_invalid_settings_are_rejected(change: dict[str, Any]) -> None:
         LivenessSettings(**change)
 
 
-def surfaces(ripple: float = 2.5, moves: float = 0.0, sides: int = 4) -> list[Surface]:
-    at = np.array([100.0, 300, 50, 350])
-    at[sides:] = np.nan
-    return [Surface(ripple, 100.0, tuple(at + moves * i)) for i in range(5)]
-
-
-def test_screen_pattern_and_moving_edges_look_like_a_picture() -> None:
-    assert picture_reason([]) is None
-    assert picture_reason(surfaces()) is None, "a window in the background does not move"
-    assert picture_reason(surfaces(moves=1.0)) == "looks like a picture: moving edges"
-    assert picture_reason(surfaces(moves=1.0, sides=2)) is None
-    assert picture_reason(surfaces(ripple=6.0, sides=0)) == "looks like a picture: screen pattern"
-    assert picture_reason([*surfaces()[:3], *surfaces(ripple=9.0)[:2]]) is None, "most frames must agree"
-
-
-def test_face_that_looks_like_a_picture_is_denied_without_a_prompt() -> None:
-    visit = Watched().looks_straight(surface=surfaces(ripple=6.0)[0])
-    assert (visit.outcome, visit.asked) == ("looks like a picture: screen pattern", [])
-    late = Watched(liveness=replace(ASKED, turns=1)).looks_straight().turns("left", surface=surfaces(ripple=6.0)[0])
-    assert late.looks_straight(surface=surfaces(ripple=6.0)[0]).outcome == "looks like a picture: screen pattern"
+def test_face_with_a_low_liveness_score_is_denied_without_a_prompt() -> None:
+    visit = Watched(live_threshold=0.5).looks_straight(live=0.4)
+    assert (visit.outcome, visit.asked) == (PRESENTATION_ATTACK, [])
+    late = Watched(liveness=replace(ASKED, turns=1), live_threshold=0.5).looks_straight(live=0.6).turns("left", live=0.1)
+    assert late.looks_straight(live=0.1).outcome == PRESENTATION_ATTACK, "the score counts again after the challenge"

@@ -178,6 +178,7 @@ def test_kit_check(kit: Path) -> None:
         "signature": "warn",
         "permissions": "warn",
         "thresholds": "warn",
+        "liveness": "warn",
         "recognition": "ok",
     }
     assert f"{portraits.PEOPLE} people" in found["kit"].found

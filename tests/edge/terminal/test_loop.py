@@ -150,7 +150,7 @@ def test_length_of_the_scores_counts_in_a_visit() -> None:
     """If the scores of a frame are short, as in kits with an absolute confidence, their direction is not enough."""
 
     class ShortScores(Recognizer):
-        def look(self, image: Any, faces: Sequence[Face]) -> list[Recognition]:
+        def look(self, image: Any, faces: Sequence[Face], *, liveness: Any = None) -> list[Recognition]:
             return [replace(seen, score_length=0.1) for seen in super().look(image, faces)]
 
     kit = orl_door.recognizer().kit

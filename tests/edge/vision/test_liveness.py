@@ -6,16 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from edge.decision.challenge import PROMPTS, LivenessSettings
-from edge.vision.liveness import relief, surface
-from scripts.research import liveness as simulation
-from scripts.research import simulated_visitors as visitors
+from edge.vision.liveness import relief
 from tests.fixtures.heads import HEAD, Landmarks, hands, photographs, turn, view
-from tests.fixtures.portraits import find_orl, yunet
 
 ASKED = LivenessSettings(challenge=True)
 
@@ -56,27 +52,3 @@ def test_relief_of_a_head_moves_when_it_turns() -> None:
 def test_relief_of_any_points_is_none_or_finite(points: list[tuple[float, float]]) -> None:
     found = relief(np.array(points))
     assert found is None or all(map(math.isfinite, found))
-
-
-@pytest.mark.parametrize("size", [(1, 1), (40, 40), (240, 320)])
-def test_surface_of_any_face_in_any_image_is_finite(size: tuple[int, int]) -> None:
-    grey = np.random.default_rng(0).integers(0, 256, size, np.uint8)
-    for box in ((0, 0, 30, 30), (-50, -50, 900, 900), (10, 10, 10.2, 10.2), (700, 700, 800, 800)):
-        found = surface(grey, box)
-        assert math.isfinite(found.ripple)
-        assert found.width >= 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("case", "person", "result"),
-    [
-        (visitors.HEAD, "s1", "head"),  # with a window behind the head
-        (visitors.HEAD, "s2", "head"),
-        ("a flat photo, turned as prompted", "s1", "moving edges"),
-    ],
-)
-def test_surface_of_simulated_people(case: str, person: str, result: str) -> None:
-    find_orl()
-    yunet()
-    assert simulation.screen_result(case, person, 0) == result
