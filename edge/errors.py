@@ -3,7 +3,7 @@
 The commands print the sentence and exit with the code. Any other exception is a bug and keeps its traceback.
 
 Exit codes: 0 success; 2 usage or input; 20-28 and 44-46 kit; 29-30 export; 31-34 and 38-39 terminal; 35-36 enrolment;
-37 doctor; 40-42 audit log; 43 service; 47 cluster; 130 Ctrl-C.
+37 doctor; 40-42 and 49 audit log; 43 service; 47 cluster; 130 Ctrl-C.
 """
 
 EXIT_INTERRUPTED = 130
@@ -158,7 +158,11 @@ class AuditDamagedError(AuditError, exit_code=41):
 
 
 class AuditChainError(AuditError, exit_code=42):
-    """An entry of the audit log was changed, removed or cut off."""
+    """An entry of the audit log was changed, removed or cut off, or its tables were changed."""
+
+
+class HeadUnavailableError(AuditError, exit_code=49):
+    """The MQTT broker did not return the head of an audit log."""
 
 
 class ServiceError(EdgeError, exit_code=43):

@@ -17,6 +17,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from edge.audit.crypto import Seal
 from edge.audit.gate import AuditSettings
+from edge.audit.head import read_head_key
 from edge.camera.base import STALL_SECONDS, display_name
 from edge.credentials import read_secret
 from edge.decision import doorlist
@@ -219,6 +220,7 @@ def problems(path: Path | None) -> list[str]:
         (read_bytes, settings.kit.public_key),
         (split_command, settings.events.on_grant),
         (lambda file: Seal(read_bytes(file)), settings.audit and settings.audit.picture_key),
+        (read_head_key, settings.audit and settings.audit.head_key_file),
         (mqtt.credentials, settings.mqtt),
         (webhook.credentials, settings.webhook),
     ]

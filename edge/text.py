@@ -7,6 +7,8 @@ import unicodedata
 from typing import Any
 
 NAMED = 5
+_ZERO_WIDTH = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+"""Joiners, fillers and variation selectors: Unicode counts them as letters and marks, but they show nothing."""
 
 
 def hxw(shape: tuple[int, ...]) -> str:
@@ -45,10 +47,18 @@ def strict_json(value: Any) -> str:
             return [finite(inner) for inner in part]
         return None if isinstance(part, float) and not math.isfinite(part) else part
 
-    line = json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode()
-    return re.sub(r"[^ -~]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], line)
+    return escaped(json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode())
+
+
+def escaped(text: str) -> str:
+    """Show unprintable characters as JSON does: a line feed as \\n, a change of writing direction as \\u202e."""
+    return re.sub(r"[^ -~]", lambda found: found[0] if _is_visible(found[0]) else json.dumps(found[0])[1:-1], text)
 
 
 def printable(text: str) -> str:
     """Replace unprintable characters: a name may hold line breaks, terminal commands or a change of writing direction."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return "".join(letter if _is_visible(letter) else "?" for letter in text)
+
+
+def _is_visible(letter: str) -> bool:
+    return letter.isprintable() and _ZERO_WIDTH.match(letter) is None

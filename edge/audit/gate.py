@@ -5,13 +5,14 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from edge.audit.clock import ClockTrust
 from edge.audit.crypto import Seal
+from edge.audit.head import head_mac, read_head_key
 from edge.audit.log import AuditLog
 from edge.errors import AuditError, require
 from edge.events.event import Event, utc_text
@@ -23,9 +24,7 @@ from edge.files import read_bytes
 
 CAPACITY = 10_000
 CLOSE_SECONDS = 5.0
-PRUNE_CHECK_SECONDS = 60.0
-JUMP_SECONDS = 3600.0
-DAY_SECONDS = 86400.0
+MAINTAIN_SECONDS = 60.0
 JPEG_QUALITY = 80
 NOT_WRITTEN = "audit log not written"
 TOO_LATE = "audit log too slow"
@@ -47,6 +46,8 @@ class AuditSettings:
     """A grant that waited longer for the disk is denied: another person may stand at the door by then."""
     picture_key: Path | None = None
     """Store a picture of each decision, sealed for this public key (PEM, see `edge audit keygen`). Not set: no pictures."""
+    head_key_file: Path | None = None
+    """File with a secret in its first line, 16 characters or more. Events then carry `head_mac`, which proves their head."""
 
     def __post_init__(self) -> None:
         require(0 <= self.days <= 36_500, f"days must be between 0 and 36500, not {self.days}")
@@ -69,23 +70,26 @@ class AuditGate:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.is_failing = False
-        """Whether the last event could not be written."""
+        self._write_failed = self._check_failed = False  # the last time
         self._counts = Counter[str](dict.fromkeys((Count.UNDELIVERED, Count.LOGGED, Count.NOT_LOGGED, Count.WITHHELD), 0))
         self._settings, self._sinks, self._clock, self._now = settings, tuple(sinks), clock, now
         self._seal = None if settings.picture_key is None else Seal(read_bytes(settings.picture_key))
+        self._head_key = None if settings.head_key_file is None else read_head_key(settings.head_key_file)
         self._audit = AuditLog.open(settings.path, now=now())
+        self.next_sequence = self._audit.last_sequence() + 1
+        """The sequence number of the first event of this run."""
         self._pruned_on = ""
-        self._clock_offset = math.nan
-        self._clock_trusted_from = -math.inf
-        with suppress(AuditError):  # a log that cannot be read is not pruned either
-            if any(str(entry.facts.get("utc")) > utc_text(now()) for entry in self._audit.entries(last=1)):
-                self._clock_trusted_from = clock() + DAY_SECONDS  # a device without a battery starts in the past
+        self._clock_trust = ClockTrust(self._audit, now=now(), running=clock())
         self._output_closed = False
         self._undepicted: list[tuple[str, float]] = []  # decisions whose frame was not yet shown: id, time of capture
         self._worker: Worker[Callable[[], None]] = Worker(
-            lambda job: job(), name="the audit log", capacity=CAPACITY, close_seconds=CLOSE_SECONDS, idle=self._prune
+            lambda job: job(), name="the audit log", capacity=CAPACITY, close_seconds=CLOSE_SECONDS, idle=self._maintain
         )
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last event could not be written, or the log is not the one that was opened."""
+        return self._write_failed or self._check_failed
 
     def handle(self, event: Event) -> None:
         self._worker.handle(partial(self._process, event, self._clock()))
@@ -125,9 +129,11 @@ class AuditGate:
         if self._is_late(event, since):
             event = self._denied(event, TOO_LATE)
         try:
-            self._audit.append(event)
+            head = self._audit.append(event).head
+            mac = None if self._head_key is None else head_mac(self._head_key, head)
+            event = replace(event, head=head, head_mac=mac)
             self._counts[Count.LOGGED] += 1
-            self.is_failing = False
+            self._write_failed = self._check_failed = False
         except Exception:
             self._count_failure()
             if event.grants and self._settings.required:
@@ -142,7 +148,7 @@ class AuditGate:
 
     def _count_failure(self) -> None:
         self._counts[Count.NOT_LOGGED] += 1
-        self.is_failing = True
+        self._write_failed = True
         log.exception("the audit log was not written")
 
     def _is_late(self, event: Event, since: float) -> bool:
@@ -159,15 +165,18 @@ class AuditGate:
         jpeg = cv2.imencode(".jpg", view.frame.image, (cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY))[1].tobytes()
         self._audit.append_picture(event_id, self._seal(jpeg, event_id.encode()), self._now())
 
-    def _prune(self) -> float:
-        """Prune once a day, but not within a day after the clock jumped: a wrong clock must not delete young entries."""
+    def _maintain(self) -> float:
+        """Check the log also without events, and delete old entries once a day if the clock can be trusted."""
         now, running = self._now(), self._clock()
-        offset = now.timestamp() - running
-        if abs(offset - self._clock_offset) > JUMP_SECONDS:
-            self._clock_trusted_from = running + DAY_SECONDS
-        self._clock_offset = offset
-        today = utc_text(now)[:10]
-        if self._settings.days and today != self._pruned_on and running >= self._clock_trusted_from:
+        may_delete, today = self._clock_trust.allows(now, running), utc_text(now)[:10]
+        try:
+            self._audit.check()
+            self._check_failed = False
+        except AuditError as problem:
+            self._check_failed = True
+            log.error("the audit log cannot be used: %s", problem)
+            return MAINTAIN_SECONDS
+        if self._settings.days and today != self._pruned_on and may_delete:
             self._pruned_on = today
             self._audit.prune(self._settings.days, now)
-        return PRUNE_CHECK_SECONDS
+        return MAINTAIN_SECONDS

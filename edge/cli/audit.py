@@ -4,15 +4,22 @@ from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from edge import paths
+from edge import settings as configuration
 from edge.audit import crypto, report
+from edge.audit.clock import require_clock
+from edge.audit.head import head_mac, read_head_key
 from edge.audit.log import AuditLog
+from edge.audit.received import ReceivedEvents, compare, read_received
 from edge.cli import common as console
+from edge.cli import options
+from edge.errors import UsageError
 from edge.files import read_bytes, write_file
+from edge.sinks.mqtt import read_retained_head
 
 LogArgument = Annotated[Path, typer.Argument(metavar="[LOG]", envvar=paths.AUDIT_VARIABLE, help="The audit log.")]
 
@@ -35,11 +42,41 @@ def verify(
     head: Annotated[
         str | None, typer.Option(help="A head hash that was printed earlier. The log must still contain it.")
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|mqtt",
+            help="Events that a receiver stored, as JSON lines; or the head that the MQTT broker of the settings keeps. The"
+            " log must contain all of them.",
+        ),
+    ] = None,
+    head_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The head_key_file of the terminal: checks the MACs of --against.")
+    ] = None,
+    settings: options.SettingsOption = None,
 ) -> None:
     """Verify the hash chain. Exit code 42 if it is broken. Prints one JSON object with the head hash: keep it elsewhere."""
+    key = None if head_key is None else read_head_key(head_key)
+    received = None if against is None else received_events(against, settings)
     with closing(AuditLog(path, read_only=True)) as log:
-        found = log.verify(head)
-    console.print_json(asdict(found))
+        if received is None:
+            found, compared = log.verify(head), None
+        else:
+            found, compared = compare(log, received, head=head, key=key)
+    facts: dict[str, Any] = asdict(found)
+    if key is not None and found.head is not None:
+        facts["head_mac"] = head_mac(key, found.head)
+    console.print_json(facts if compared is None else facts | {"against": asdict(compared)})
+
+
+def received_events(against: str, settings: Path | None) -> ReceivedEvents:
+    """Read the events of a file, or the head that the MQTT broker of the settings keeps."""
+    if against != "mqtt":
+        return read_received(read_bytes(against).decode("utf-8", "replace"))
+    table = configuration.load(paths.find_settings(settings)).mqtt
+    if table is None:
+        raise UsageError("The settings have no table [mqtt].", "Name the terminal's settings: --settings FILE.")
+    return read_received(read_retained_head(table))
 
 
 @app.command()
@@ -61,11 +98,18 @@ def export(
 
 @app.command()
 def prune(
-    days: Annotated[int, typer.Option(min=1, help="Delete entries that are older.")], path: LogArgument = paths.AUDIT_LOG
+    days: Annotated[int, typer.Option(min=1, help="Delete entries that are older.")],
+    path: LogArgument = paths.AUDIT_LOG,
+    trust_clock: Annotated[
+        bool, typer.Option("--trust-clock", help="Also if the newest entry is newer than the clock, or over a day older.")
+    ] = False,
 ) -> None:
     """Delete old entries and their pictures. The chain of the rest stays valid. Prints one JSON object."""
+    now = datetime.now(UTC)
     with closing(AuditLog(path, must_exist=True)) as log:
-        gone = log.prune(days, datetime.now(UTC))
+        if not trust_clock:
+            require_clock(log, now)
+        gone = log.prune(days, now)
     console.print_json({"pruned": gone})
 
 

@@ -10,6 +10,8 @@ from edge.decision.door import Decision
 from edge.text import strict_json
 
 EVENT_SCHEMA = 2
+FROM_LOG = ("head", "head_mac")
+"""Fields that an event gets when it is in the audit log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,12 @@ class Event:
     """Name of the camera."""
     kit: str = ""
     """Id of the kit: the first digits of its SHA-256."""
+    sequence: int | None = None
+    """Counts the events of this terminal, so that a receiver sees what it did not get."""
+    head: str | None = None
+    """Number and hash of this event's entry in the audit log; None if it is not in a log."""
+    head_mac: str | None = None
+    """HMAC-SHA256 of the head, if the terminal has a key for it."""
 
     @property
     def grants(self) -> bool:
@@ -97,6 +105,11 @@ def message(event: Event, *, age_seconds: float, grant_seconds: float, names: bo
         else:  # a receiver that looks for `granted` opens nothing
             fields |= {"outcome": "expired", "reason": "granted, but not delivered in time"}
     return fields
+
+
+def logged_fields(event: Event) -> dict[str, Any]:
+    """Return the fields for the audit log: all except those that the log itself gives to the event."""
+    return {name: value for name, value in asdict(event).items() if name not in FROM_LOG}
 
 
 def utc_text(when: datetime) -> str:

@@ -1,7 +1,8 @@
 """Events to an MQTT 5 broker, and through it to Home Assistant. The package paho-mqtt is loaded when a sink is opened.
 
 `lclrr-edge/<terminal>/event` carries every event as JSON (QoS 1, never retained: late subscribers must not see a grant);
-`.../state` is online or offline and `.../camera` is ON or OFF (both retained). docs/guide/sinks.md: what receivers must check.
+`.../state` is online or offline, `.../camera` is ON or OFF, `.../head` is the head of the audit log (all three retained).
+docs/guide/sinks.md: what receivers must check.
 """
 
 import json
@@ -18,10 +19,10 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edge.credentials import read_secret, tls_context
-from edge.errors import SinkError, require
+from edge.errors import HeadUnavailableError, SinkError, require
 from edge.events.event import Event, message
 from edge.events.worker import DeliveryError, TemporaryError, Worker
 from edge.text import strict_json
@@ -34,7 +35,12 @@ REPLY_SECONDS = 5.0  # for the broker, to accept a connection or acknowledge a m
 CHECK_SECONDS = 1.0  # between two looks at the connection
 PAUSE_SECONDS = 5.0  # longest pause between two attempts: a grant expires meanwhile
 
+MAX_HEAD_BYTES = 1 << 16
+
 log = logging.getLogger(__name__)
+
+Replies: TypeAlias = "queue.SimpleQueue[tuple[int | None, ReasonCode]]"
+"""Replies of a broker to a message (its number) or to the connection (0), or its loss (None)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,15 +103,13 @@ class MqttSink(Worker[Event]):
     """
 
     def __init__(self, settings: MqttSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
-        try:
-            import paho.mqtt.client  # noqa: F401
-        except ImportError:
-            raise SinkError("MQTT needs the package paho-mqtt.", "Run `pip install paho-mqtt`.") from None
+        _require_paho()
         self._settings = settings
         self._password, self._tls = credentials(settings)
         self._client: Client | None = None  # of the current connection; once it is down it stays down
-        self._replies: queue.SimpleQueue[tuple[int | None, ReasonCode]] = queue.SimpleQueue()
+        self._replies: Replies = queue.SimpleQueue()
         self._camera = "ON"
+        self._head = ""  # the newest one, as JSON
         if settings.user is not None and not settings.tls:
             log.warning("the MQTT password for %s is sent without encryption: tls is off", settings.host)
         super().__init__(
@@ -128,6 +132,12 @@ class MqttSink(Worker[Event]):
         # The broker deletes a grant that a sleeping subscriber did not fetch in time.
         seconds = None if fields["nonce"] is None else max(1, math.ceil(settings.grant_seconds - age_seconds))
         self._publish(f"{topic}/event", strict_json(fields), expires_seconds=seconds)
+        if event.head is not None:
+            self._head = strict_json({name: fields[name] for name in ("sequence", "head", "head_mac", "utc")})
+            try:
+                self._publish(f"{topic}/head", self._head, retain=True)
+            except (DeliveryError, TemporaryError) as problem:  # the event arrived, so do not repeat it
+                log.warning("the head of the audit log was not published: %s", problem)
 
     def _maintain(self) -> float:
         """Connect and announce this terminal, unless the connection is up. Return the seconds until the next look."""
@@ -139,6 +149,8 @@ class MqttSink(Worker[Event]):
                     self._publish(topic, strict_json(fields), retain=True)
                 self._publish(f"{self._settings.topic}/camera", self._camera, retain=True)
                 self._publish(f"{self._settings.topic}/state", "online", retain=True)
+                if self._head:
+                    self._publish(f"{self._settings.topic}/head", self._head, retain=True)
             except DeliveryError as problem:  # for example no right to write there: events may still pass
                 log.warning("the terminal was not announced to the MQTT broker: %s", problem)
             except TemporaryError:
@@ -158,33 +170,11 @@ class MqttSink(Worker[Event]):
         return client is not None and client.is_connected()
 
     def _connect(self) -> None:
-        from paho.mqtt import client as paho
-
-        settings = self._settings
-        # The callbacks hold this queue and not `self`: a reference cycle would keep the client's sockets open after _close().
-        replies = self._replies = queue.SimpleQueue()
-        client = self._client = paho.Client(
-            paho.CallbackAPIVersion.VERSION2,
-            client_id=settings.topic.replace("/", "-"),
-            protocol=paho.MQTTv5,
-            reconnect_on_failure=False,
-        )
-        client.connect_timeout = REPLY_SECONDS
-        client.username_pw_set(settings.user, self._password)
-        client.will_set(f"{settings.topic}/state", "offline", qos=1, retain=True)
-        if self._tls is not None:
-            client.tls_set_context(self._tls)
-        # A reply belongs to a message (its number) or to the connection (0), or reports its loss (None).
-        client.on_connect = lambda c, u, flags, code, properties: replies.put((0, code))
-        client.on_publish = lambda c, u, number, code, properties: replies.put((number, code))
-        client.on_disconnect = lambda c, u, flags, code, properties: replies.put((None, code))
-        try:
-            client.connect(settings.host, settings.port, keepalive=15)
-        except (OSError, ValueError) as error:  # ValueError: an impossible host name
-            raise TemporaryError(f"no connection ({getattr(error, 'strerror', None) or type(error).__name__})") from None
-        client.loop_start()
-        if problem := self._reply(client, 0):
-            raise TemporaryError(f"the connection was rejected ({problem})")
+        settings, client_id = self._settings, self._settings.topic.replace("/", "-")
+        self._replies = queue.SimpleQueue()
+        self._client = _new_client(settings, self._password, self._tls, self._replies, client_id=client_id)
+        self._client.will_set(f"{settings.topic}/state", "offline", qos=1, retain=True)
+        _connect(self._client, settings, self._replies)
 
     def _publish(self, topic: str, payload: str, *, retain: bool = False, expires_seconds: int | None = None) -> None:
         """Publish, and return when the broker has acknowledged it."""
@@ -198,27 +188,90 @@ class MqttSink(Worker[Event]):
         sent = self._client.publish(topic, payload, qos=1, retain=retain, properties=properties)
         if sent.rc != 0:
             raise TemporaryError("the connection was lost")
-        if problem := self._reply(self._client, sent.mid):
+        if problem := _reply(self._client, self._replies, sent.mid):
             raise DeliveryError(f"the broker rejected a message ({problem})")
-
-    def _reply(self, client: "Client", number: int) -> str:
-        """Wait for a reply and return the problem that it reports, or an empty text."""
-        while True:
-            try:
-                replied, code = self._replies.get(timeout=REPLY_SECONDS)
-            except queue.Empty:
-                client.disconnect()  # the state of the message is unknown: begin with a new connection
-                raise TemporaryError("the broker does not reply") from None
-            if replied is None:
-                raise TemporaryError(f"the connection was lost ({code})")
-            if replied == number:
-                return str(code) if code.is_failure else ""
 
     def _close(self) -> None:
         if self._client is not None:
             self._client.disconnect()
             self._client.loop_stop()
             self._client = None
+
+
+def read_retained_head(settings: MqttSettings) -> str:
+    """Return the head of the audit log that the broker keeps for this terminal: JSON, as it was published."""
+    _require_paho()
+    password, tls = credentials(settings)
+    replies: Replies = queue.SimpleQueue()
+    heads: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    client = _new_client(settings, password, tls, replies, client_id="")  # a name would end the terminal's connection
+    client.on_message = lambda c, u, message: heads.put(bytes(message.payload))
+    client.on_subscribe = lambda c, u, number, codes, properties: replies.put((number, codes[0]))
+    topic = f"{settings.topic}/head"
+    try:
+        _connect(client, settings, replies)
+        if problem := _reply(client, replies, client.subscribe(topic, qos=1)[1] or 0):
+            raise DeliveryError(f"the subscription was rejected ({problem})")
+        return heads.get(timeout=REPLY_SECONDS)[:MAX_HEAD_BYTES].decode("utf-8", "replace")
+    except (TemporaryError, DeliveryError) as error:
+        why = f"The MQTT broker {settings.host} gave no head: {error}."
+        raise HeadUnavailableError(why, "Check [mqtt] in the settings, and the broker.") from None
+    except queue.Empty:
+        why = f"The MQTT broker {settings.host} has no head at {topic}, or this user may not read it."
+        raise HeadUnavailableError(why, "Check `terminal` in the settings, and the rights of the user.") from None
+    finally:
+        client.disconnect()
+        client.loop_stop()
+
+
+def _require_paho() -> None:
+    try:
+        import paho.mqtt.client  # noqa: F401
+    except ImportError:
+        raise SinkError("MQTT needs the package paho-mqtt.", "Run `pip install paho-mqtt`.") from None
+
+
+def _new_client(
+    settings: MqttSettings, password: str | None, tls: ssl.SSLContext | None, replies: Replies, *, client_id: str
+) -> "Client":
+    """Return a client that is not connected yet, and that puts the broker's replies into a queue."""
+    from paho.mqtt import client as paho
+
+    client = paho.Client(
+        paho.CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5, reconnect_on_failure=False
+    )
+    client.connect_timeout = REPLY_SECONDS
+    client.username_pw_set(settings.user, password)
+    if tls is not None:
+        client.tls_set_context(tls)
+    client.on_connect = lambda c, u, flags, code, properties: replies.put((0, code))
+    client.on_publish = lambda c, u, number, code, properties: replies.put((number, code))
+    client.on_disconnect = lambda c, u, flags, code, properties: replies.put((None, code))
+    return client
+
+
+def _connect(client: "Client", settings: MqttSettings, replies: Replies) -> None:
+    try:
+        client.connect(settings.host, settings.port, keepalive=15)
+    except (OSError, ValueError) as error:  # ValueError: an impossible host name
+        raise TemporaryError(f"no connection ({getattr(error, 'strerror', None) or type(error).__name__})") from None
+    client.loop_start()
+    if problem := _reply(client, replies, 0):
+        raise TemporaryError(f"the connection was rejected ({problem})")
+
+
+def _reply(client: "Client", replies: Replies, number: int) -> str:
+    """Wait for a reply and return the problem that it reports, or an empty text."""
+    while True:
+        try:
+            replied, code = replies.get(timeout=REPLY_SECONDS)
+        except queue.Empty:
+            client.disconnect()  # the state of the message is unknown: begin with a new connection
+            raise TemporaryError("the broker does not reply") from None
+        if replied is None:
+            raise TemporaryError(f"the connection was lost ({code})")
+        if replied == number:
+            return str(code) if code.is_failure else ""
 
 
 def credentials(settings: MqttSettings) -> tuple[str | None, ssl.SSLContext | None]:

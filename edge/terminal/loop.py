@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import count
 from typing import TypeVar
 
 import cv2
@@ -65,14 +66,16 @@ class Terminal:
         on_frame: Callable[[], None] = lambda: None,
         stage: StageTimer = untimed,
         changes: Callable[[], KitChange | None] = lambda: None,
+        first_sequence: int = 1,
     ) -> None:
         """`max_fps` limits the frames per second of a live camera; `clock` returns the time of day.
 
         `on_frame` is called after each frame without an error. `stage` times the stages DECIDE and WHOLE. `changes` is called
-        between two frames and returns another kit to use, or news about kits.
+        between two frames and returns another kit to use, or news about kits. `first_sequence` numbers the first event.
         """
         self.recognizer, self.camera = recognizer, camera
         self.counters = Counter[str](dict.fromkeys(COUNTERS, 0))
+        self._sequences = count(first_sequence)
         self._rules = rules or VisitRules()
         self._sinks, self._viewers, self._clock = tuple(sinks), tuple(viewers), clock
         self._on_frame, self._stage, self._changes = on_frame, stage, changes
@@ -251,7 +254,7 @@ class Terminal:
         self._guarded(consequence, lambda: self._deliver(make(now=self.camera.now(), utc=self._clock())))
 
     def _deliver(self, event: Event) -> Event:
-        event = replace(event, camera=self.camera.name, kit=self.recognizer.kit.id)
+        event = replace(event, camera=self.camera.name, kit=self.recognizer.kit.id, sequence=next(self._sequences))
         self.counters[Count.UNDELIVERED] += deliver(self._sinks, event)
         return event
 

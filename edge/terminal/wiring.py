@@ -100,6 +100,7 @@ def open_terminal(
             on_frame=systemd.frame_processed,
             stage=stage,
             changes=(lambda: None) if watch is None else watch.next_change,
+            first_sequence=1 if gate is None else gate.next_sequence,
         )
 
         health = partial(whole_health, terminal, sinks, gate)

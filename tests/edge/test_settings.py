@@ -311,6 +311,7 @@ def test_check_opens_the_named_files(
         ('[webhook]\nurl = "https://b/"\nsecret_file = "short"', "16 characters"),
         ('[audit]\npath = "audit.db"\npicture_key = "no.pem"', "no.pem"),
         ('[audit]\npath = "audit.db"\npicture_key = "short"', "X25519"),
+        ('[audit]\npath = "audit.db"\nhead_key_file = "short"', "16 characters"),
         ('[events]\non_grant = "no-such-program-here"', "no-such-program-here"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import sqlite3
 import stat
 import threading
@@ -23,7 +24,7 @@ from edge.audit.gate import AuditGate, AuditSettings
 from edge.audit.log import AuditLog, LogEntry
 from edge.audit.report import decrypt_pictures
 from edge.camera.base import Frame
-from edge.errors import AuditError, ParameterError, UsageError
+from edge.errors import AuditError, ParameterError, SettingsError, UsageError
 from edge.events.event import Event, notice
 from edge.events.health import Count
 from edge.events.sink import OutputClosed, Sink
@@ -36,7 +37,7 @@ DAY = timedelta(days=1)
 
 
 def test_old_entries_are_deleted_without_new_events(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "PRUNE_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(gates, "MAINTAIN_SECONDS", 0.01)
     now = [NOON]
     sink = AuditGate(AuditSettings(path=path, days=5), [], now=lambda: now[0], clock=lambda: now[0].timestamp())
     sink.handle(make_event(utc=NOON))
@@ -77,14 +78,93 @@ def test_event_is_logged_before_sinks_get_it(path: Path) -> None:
 def test_grant_that_cannot_be_logged_is_denied_if_the_log_is_required(path: Path, required: bool) -> None:
     served = RecordingSink()
     sink = gated(path, served, required=required)
-    sink._audit._db.execute("DROP TABLE entries")
-    grant, denial = make_event(), make_event(outcome="denied")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TABLE entries")
+    grant, denial = replace(make_event(), sequence=7), make_event(outcome="denied")
     sink.handle(grant)
     sink.handle(denial)
     sink.close()
-    withheld = replace(grant, outcome="denied", reason="audit log not written")
+    withheld = replace(grant, outcome="denied", reason="audit log not written")  # with its sequence number
     assert served == [withheld if required else grant, denial]
     assert counts(sink) == (0, 2, int(required))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER quiet AFTER INSERT ON entries BEGIN DELETE FROM entries WHERE seq = new.seq; END",
+        "CREATE TRIGGER quiet AFTER INSERT ON entries WHEN 0 BEGIN SELECT 1; END",
+    ],
+)
+def test_grant_is_denied_while_the_log_has_other_tables(path: Path, statement: str) -> None:
+    served = RecordingSink()
+    sink = gated(path, served)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(statement)
+    sink.handle(make_event())
+    sink.close()
+    assert [(event.outcome, event.reason, event.head) for event in served] == [("denied", "audit log not written", None)]
+    assert sink.is_failing
+
+
+@pytest.mark.parametrize("name", ["audit.db", "audit.db-wal", "audit.db-shm"])
+def test_grant_is_denied_while_the_log_is_missing(path: Path, name: str) -> None:
+    served = RecordingSink()
+    sink = gated(path, served)
+    file, kept = path.with_name(name), path.with_name("kept")
+    failing: list[bool] = []
+    for change in (lambda: None, lambda: file.rename(kept), lambda: kept.rename(file)):
+        change()
+        sink.handle(make_event())
+        until(lambda: len(served) == len(failing) + 1)
+        failing.append(sink.is_failing)
+    sink.close()
+    assert [event.outcome for event in served] == ["granted", "denied", "granted"]
+    assert failing == [False, True, False]
+    assert counts(sink) == (2, 1, 1)
+
+
+def test_missing_log_is_noticed_without_events(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "MAINTAIN_SECONDS", 0.01)
+    sink = gated(path)
+    path.rename(path.with_name("kept"))
+    until(lambda: sink.is_failing)
+    path.with_name("kept").rename(path)
+    until(lambda: not sink.is_failing)
+    sink.close()
+
+
+def test_sinks_get_the_head_of_the_entry_and_its_mac(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a key of sixteen or more\n")
+    served = RecordingSink()
+    sink = AuditGate(AuditSettings(path=path, days=0, head_key_file=tmp_path / "key"), [served])
+    for number in (1, 2):
+        sink.handle(replace(make_event(), sequence=number))
+    sink.close()
+    with closing(AuditLog(path, read_only=True)) as log:
+        entries = list(log.entries())
+    assert [event.head for event in served] == [f"{entry.seq}:{entry.hash}" for entry in entries]
+    assert [entry.facts["sequence"] for entry in entries] == [event.sequence for event in served] == [1, 2]
+    for event in served:
+        assert event.head_mac == hmac.digest(b"a key of sixteen or more", (event.head or "").encode(), "sha256").hex()
+    assert not {"head", "head_mac"} & entries[0].facts.keys(), "the hash of an entry cannot be in it"
+
+
+def test_sequence_continues_after_a_restart(path: Path) -> None:
+    for first in (1, 4):
+        sink = gated(path)
+        assert sink.next_sequence == first
+        for number in range(first, first + 3):
+            sink.handle(replace(make_event(), sequence=number))
+        sink.close()
+
+
+@pytest.mark.parametrize("secret", ["", "only fifteen ch", "\n a second line of some length"])
+def test_short_key_is_rejected(path: Path, tmp_path: Path, secret: str) -> None:
+    (tmp_path / "key").write_text(secret)
+    with pytest.raises(SettingsError):
+        AuditGate(AuditSettings(path=path, head_key_file=tmp_path / "key"), [])
+    assert not path.exists()
 
 
 def test_grant_delayed_by_the_disk_is_denied_and_logged_as_withheld(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,9 +271,9 @@ class IdleCountingGate(AuditGate):
 
     idle_calls = 0
 
-    def _prune(self) -> float:
+    def _maintain(self) -> float:
         try:
-            return super()._prune()
+            return super()._maintain()
         finally:
             self.idle_calls += 1
 
@@ -219,10 +299,28 @@ def test_old_entries_are_deleted_once_a_day(path: Path) -> None:
     with closing(AuditLog(path, read_only=True)) as log:
         log.verify()
         facts = [entry.facts for entry in log.entries()]
-    assert sum(fact["kind"] == "pruned" for fact in facts) == 3
+    assert sum(fact["kind"] == "pruned" for fact in facts) == 2  # not in the first hour
     decided = [fact["utc"] for fact in facts if fact["kind"] == "decision"]
     assert decided[0] == make_event(utc=NOON - 3 * DAY).utc
     assert len(decided) == 4 + 6
+
+
+@pytest.mark.parametrize("hours", [0.5, 23])
+def test_device_that_starts_far_ahead_deletes_nothing_at_once(path: Path, hours: float) -> None:
+    with closing(AuditLog(path)) as log:
+        log.append(make_event(utc=NOON))
+    now, running = [NOON + 9000 * DAY], [0.0]
+    for _ in range(2):  # also after a restart, when the newest entry has the wrong time, too
+        settings = AuditSettings(path=path, days=5)
+        sink = IdleCountingGate(settings, [], now=lambda: now[0], clock=lambda: running[0])
+        for step in (0.0, hours):
+            now[0] += timedelta(hours=step) / 2
+            running[0] += step * 3600 / 2
+            sink.handle(make_event(utc=now[0]))
+            wait_until_idle(sink)
+        sink.close()
+    with closing(AuditLog(path, read_only=True)) as log:
+        assert log.verify().first == 1
 
 
 @pytest.mark.parametrize("jump", [400 * DAY, -10_000 * DAY])

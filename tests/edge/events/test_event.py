@@ -33,6 +33,9 @@ def test_json_of_a_decision_has_all_fields_in_a_stable_order() -> None:
         "seconds_from_capture": 0.1,
         "camera": "front",
         "kit": "0123456789ab",
+        "sequence": None,
+        "head": None,
+        "head_mac": None,
     }
     assert list(found.items()) == list(wanted.items())
 

@@ -83,6 +83,7 @@ def test_video_of_three_visits_gives_three_decisions(tmp_path: Path) -> None:
     assert [event.kind for event in events] == ["start", "decision", "decision", "decision", "stop"]
     assert events[-1].reason == "recording ended"
     assert len({event.event_id for event in events}) == 5
+    assert [event.sequence for event in events] == [1, 2, 3, 4, 5]
     granted = events[1]
     assert granted.confidence is not None
     assert granted.threshold is not None

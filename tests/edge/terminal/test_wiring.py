@@ -106,6 +106,11 @@ def test_all_receivers_get_the_same_events(broker: Broker, tmp_path: Path) -> No
     assert [facts["event_id"] for facts in published] == delivered
     assert [facts["event_id"] for facts in posted] == delivered
     assert logged(tmp_path) == delivered
+    assert [facts["sequence"] for facts in published] == [facts["sequence"] for facts in posted] == [1, 2, 3, 4]
+    with closing(AuditLog(tmp_path / "audit.db", read_only=True)) as log:
+        heads = [entry.head for entry in log.entries() if "event_id" in entry.facts]
+        assert log.last_sequence() == 4
+    assert [facts["head"] for facts in published] == [facts["head"] for facts in posted] == heads
     assert [facts["label"] for facts in published][1] == GUEST
     assert [facts["label"] for facts in posted] == [None] * 4
     assert json.loads((tmp_path / "opened").read_text())["event_id"] == delivered[1]
@@ -120,6 +125,17 @@ def test_dead_receivers_do_not_affect_the_others(tmp_path: Path) -> None:
     delivered = recognize(settings(tmp_path, stopped_broker.port, stopped_broker.port))
     assert logged(tmp_path) == delivered
     assert json.loads((tmp_path / "opened").read_text())["event_id"] == delivered[1]
+
+
+def test_sequence_continues_after_a_restart(tmp_path: Path) -> None:
+    (tmp_path / "broker").mkdir()
+    stopped_broker = Broker(tmp_path / "broker")
+    file = settings(tmp_path, stopped_broker.port, stopped_broker.port)
+    recognize(file)
+    recognize(file)
+    with closing(AuditLog(tmp_path / "audit.db", read_only=True)) as log:
+        numbers = [entry.facts["sequence"] for entry in log.entries() if "event_id" in entry.facts]
+    assert numbers == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_grant_that_cannot_be_logged_opens_nothing(tmp_path: Path) -> None:
