@@ -57,8 +57,8 @@ class Liveness:
 
     threshold: float
     """A grant needs at least this score, from 0 (a print or a screen) to 1 (a live face)."""
-    context: float
-    """A face is scored only if the frame is at least so many times as wide and as high as its box."""
+    context: tuple[float, float]
+    """A face is scored only if the frame is at least so many times as wide, and so many times as high, as its box."""
     crops: tuple[tuple[int, float], ...]
     """For each network: side of its crop in pixels, and how many times the box of the face it shows."""
     names: tuple[str, ...]
@@ -68,7 +68,8 @@ class Liveness:
     def from_json(cls, contents: Mapping[str, Any]) -> "Liveness":
         """Raise KeyError, TypeError or ValueError if a field is invalid."""
         crops = tuple((side, scale) for side, scale in contents["crops"])
-        found = cls(**{**contents, "crops": crops, "names": tuple(contents["names"])})
+        width, height = contents["context"]
+        found = cls(**{**contents, "context": (width, height), "crops": crops, "names": tuple(contents["names"])})
         is_valid = (
             1 <= len(crops) == len(found.names) <= MAX_LIVENESS_NETWORKS
             and all(isinstance(name, str) and name.isprintable() for name in found.names)
@@ -76,8 +77,7 @@ class Liveness:
             and all(type(scale) is float and 1 <= scale <= 8 for _, scale in crops)
             and type(found.threshold) is float
             and 0 < found.threshold < 1
-            and type(found.context) is float
-            and 1 <= found.context <= 8
+            and all(type(ratio) is float and 1 <= ratio <= 8 for ratio in found.context)
         )
         if not is_valid:
             raise ValueError("not a liveness model")

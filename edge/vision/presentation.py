@@ -34,7 +34,7 @@ class LivenessModel:
 
     def sees_enough(self, image: NDArray[np.uint8], box_xyxy: Box) -> bool:
         """Whether the frame shows enough around the face."""
-        return context(image, box_xyxy) >= self.spec.context
+        return all(found >= needed for found, needed in zip(context(image, box_xyxy), self.spec.context, strict=True))
 
     def score(self, image: NDArray[np.uint8], box_xyxy: Box) -> float:
         """Return the score of a face in a BGR frame, from 0 to 1."""
@@ -51,21 +51,21 @@ def crop_name(number: int) -> str:
     return f"crops_{number + 1}"
 
 
-def context(image: NDArray[Any], box_xyxy: Box) -> float:
-    """Return how many times the box of a face fits into the frame."""
+def context(image: NDArray[Any], box_xyxy: Box) -> tuple[float, float]:
+    """Return how many times the frame is as wide, and as high, as the box of a face."""
     left, top, right, bottom = box_xyxy
     height, width = image.shape[:2]
-    return min(width / max(right - left, 1.0), height / max(bottom - top, 1.0))
+    return width / max(right - left, 1.0), height / max(bottom - top, 1.0)
 
 
 def crop(image: NDArray[np.uint8], box_xyxy: Box, side: int, scale: float) -> NDArray[np.uint8]:
-    """Return (side, side, 3): the box enlarged by `scale`, or as far as the frame allows, and moved into the frame.
+    """Return (side, side, 3): the box enlarged by `scale`, in each direction as far as the frame allows, inside the frame.
 
+    A high box in a low frame becomes wide: what is beside the face counts more than its proportions (docs/guide/liveness.md).
     Made by warpAffine, which gives the same bytes on every processor.
     """
     corners, frame = np.array(box_xyxy).reshape(2, 2), np.array(image.shape[1::-1], float)
-    size = np.maximum(corners[1] - corners[0], 1.0)
-    size = size * min(scale, float(np.min(frame / size)))
+    size = np.minimum(np.maximum(corners[1] - corners[0], 1.0) * scale, frame)
     start = np.clip(corners.mean(axis=0) - size / 2, 0.0, frame - size)
     step = size / side
     # Pixel i covers i to i + 1, so its middle is at i + 0.5.

@@ -53,6 +53,7 @@ class Presentations:
     """The scores of one kind of presentation."""
 
     kind: str
+    is_live: bool
     scores: tuple[tuple[float, ...], ...]
     """Of each sequence, the scores of its frames."""
     no_face: int
@@ -62,7 +63,7 @@ class Presentations:
 
     @property
     def measure(self) -> str:
-        return "BPCER" if self.kind == LIVE else "APCER"
+        return "BPCER" if self.is_live else "APCER"
 
     def frames(self, threshold: float) -> Rate:
         """Return the error rate of single frames."""
@@ -75,7 +76,7 @@ class Presentations:
 
     def _rate(self, scores: list[float], threshold: float) -> Rate:
         passed = sum(score >= threshold for score in scores)
-        return Rate(errors=len(scores) - passed if self.kind == LIVE else passed, trials=len(scores))
+        return Rate(errors=len(scores) - passed if self.is_live else passed, trials=len(scores))
 
     def facts(self, threshold: float) -> dict[str, Any]:
         """Return the result for JSON."""
@@ -119,13 +120,13 @@ def measure_folder(
             scorer.start_sequence()
             for file in group:
                 try:
-                    for image, min_face in _images(file):
+                    for image, min_face in images_of(file):
                         scorer.add(image, min_face)
                 except (GalleryError, CameraError) as error:
                     say(error.message)
                 done += 1
                 progress(done, total)
-        found.append(scorer.result(kind))
+        found.append(scorer.result(kind, is_live=kind == LIVE))
     return found
 
 
@@ -150,9 +151,9 @@ class Scorer:
         else:
             self._too_close += 1
 
-    def result(self, kind: str) -> Presentations:
+    def result(self, kind: str, *, is_live: bool) -> Presentations:
         scores = tuple(tuple(own) for own in self._scores)
-        return Presentations(kind=kind, scores=scores, no_face=self._no_face, too_close=self._too_close)
+        return Presentations(kind=kind, is_live=is_live, scores=scores, no_face=self._no_face, too_close=self._too_close)
 
 
 def table(found: list[Presentations], threshold: float) -> str:
@@ -174,7 +175,7 @@ def _is_readable(file: Path) -> bool:
     return file.suffix.lower() in (*SUFFIXES, *VIDEOS) and not file.name.startswith(".")
 
 
-def _images(file: Path) -> Iterator[tuple[Array, int | None]]:
+def images_of(file: Path) -> Iterator[tuple[Array, int | None]]:
     """Yield the images of a photo or a video, and the width of the smallest face in a photo."""
     if file.suffix.lower() in SUFFIXES:
         photo = read_photo(file, colour=True)

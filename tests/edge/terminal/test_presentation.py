@@ -80,7 +80,7 @@ def test_face_that_fills_the_frame_is_not_granted() -> None:
     def near(frame: Any) -> Any:
         face = max(recognizer().find(frame), key=lambda found: found.area)
         left, top, right, bottom = face.box_xyxy
-        x, y, side = (left + right) / 2, (top + bottom) / 2, 0.9 * (bottom - top)
+        x, y, side = (left + right) / 2, (top + bottom) / 2, 0.7 * (bottom - top)
         part = frame[max(0, int(y - side)) : int(y + side), max(0, int(x - side)) : int(x + side)]
         return np.asarray(cv2.resize(part, (480, 480)), np.uint8)
 

@@ -36,10 +36,10 @@ def test_crop_is_moved_into_the_frame_and_keeps_its_size() -> None:
 
 
 def test_crop_is_as_large_as_the_frame_allows() -> None:
-    found = crop(grid(), (100, 60, 180, 180), 80, 4.0)
+    found = crop(grid(), (130, 60, 190, 180), 80, 4.0)
     assert found[0, :, 1].max() <= 1
     assert found[-1, :, 1].min() >= 251, "it reaches from the top to the bottom"
-    assert np.ptp(found[..., 0].astype(int)) == pytest.approx(160 * 255 / 320, abs=3), "the shape of the box stays"
+    assert np.ptp(found[..., 0].astype(int)) == pytest.approx(240 * 255 / 320, abs=3), "four times the width of the box"
 
 
 @pytest.mark.parametrize("box", [(0, 0, 0, 0), (-900, -900, 900, 900), (500, 500, 600, 600), (10.5, 3.25, 11, 3.5)])
@@ -48,8 +48,8 @@ def test_every_box_gives_a_crop(box: tuple[float, float, float, float]) -> None:
 
 
 def test_context_is_the_number_of_boxes_that_fit_into_the_frame() -> None:
-    assert context(grid(), (0, 0, 100, 100)) == 2.4
-    assert context(grid(), (0, 0, 200, 100)) == 1.6
+    assert context(grid(), (0, 0, 100, 100)) == (3.2, 2.4)
+    assert context(grid(), (0, 0, 200, 50)) == (1.6, 4.8)
 
 
 def test_score_separates_and_is_between_0_and_1() -> None:
@@ -59,7 +59,9 @@ def test_score_separates_and_is_between_0_and_1() -> None:
     assert 0.9 < model.score(live, box) <= 1
     assert 0 <= model.score(bluish(live), box) < 0.01
     assert model.sees_enough(live, box)
-    assert not model.sees_enough(live, (60.0, 20.0, 230.0, 220.0))
+    assert model.sees_enough(live, (100.0, 60.0, 220.0, 220.0)), "as near as a person at a laptop"
+    assert not model.sees_enough(live, (60.0, 60.0, 230.0, 160.0)), "too wide"
+    assert not model.sees_enough(live, (120.0, 10.0, 200.0, 200.0)), "too high"
 
 
 def test_graph_that_does_not_match_the_manifest_is_rejected() -> None:
