@@ -426,7 +426,7 @@ def test_path_that_cannot_be_written_is_named(trained: PlainModel, tmp_path: Pat
     def forbidden(*_: Any, **__: Any) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(files.tempfile, "mkstemp", forbidden)
+    monkeypatch.setattr(files, "_open_temporary", forbidden)
     with pytest.raises(ModelError, match="Permission denied"):
         trained.save(tmp_path / "door.npz")
 
