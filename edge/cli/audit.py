@@ -1,6 +1,7 @@
 """`edge audit` shows, verifies, exports and prunes the audit log."""
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +14,17 @@ from edge.audit import crypto, report
 from edge.audit.log import AuditLog
 from edge.cli import common as console
 from edge.files import read_bytes, write_file
+from edge.privileges import rights_over
 
 LogArgument = Annotated[Path, typer.Argument(metavar="[LOG]", envvar=paths.AUDIT_VARIABLE, help="The audit log.")]
+
+
+@contextmanager
+def _open(path: Path, **options: bool) -> Iterator[AuditLog]:
+    """Open a log. As root, with the rights of the user who controls it: SQLite writes files beside it, even to read."""
+    with rights_over(path), closing(AuditLog(path, **options)) as log:
+        yield log
+
 
 app = typer.Typer(no_args_is_help=True, help="Show, verify, export or prune the audit log.")
 
@@ -24,7 +34,7 @@ def show(
     path: LogArgument = paths.AUDIT_LOG, last: Annotated[int, typer.Option(min=1, help="Number of entries.")] = 20
 ) -> None:
     """Print the latest entries, one per line."""
-    with closing(AuditLog(path, read_only=True)) as log:
+    with _open(path, read_only=True) as log:
         for entry in log.entries(last=last):
             typer.echo(report.entry_line(entry))
 
@@ -37,7 +47,7 @@ def verify(
     ] = None,
 ) -> None:
     """Verify the hash chain. Exit code 42 if it is broken. Prints one JSON object with the head hash: keep it elsewhere."""
-    with closing(AuditLog(path, read_only=True)) as log:
+    with _open(path, read_only=True) as log:
         found = log.verify(head)
     console.print_json(asdict(found))
 
@@ -51,12 +61,14 @@ def export(
     ] = None,
 ) -> None:
     """Export all entries as JSON lines or CSV, without pictures."""
-    with closing(AuditLog(path, read_only=True)) as log:
+    with _open(path, read_only=True) as log:
         if output is None:
             for text in report.export(log.entries(), form):
                 typer.echo(text)
         else:
-            write_file(output, "".join(f"{text}\n" for text in report.export(log.entries(), form)).encode())
+            data = "".join(f"{text}\n" for text in report.export(log.entries(), form)).encode()
+            with rights_over(output.parent):
+                write_file(output, data)
 
 
 @app.command()
@@ -64,7 +76,7 @@ def prune(
     days: Annotated[int, typer.Option(min=1, help="Delete entries that are older.")], path: LogArgument = paths.AUDIT_LOG
 ) -> None:
     """Delete old entries and their pictures. The chain of the rest stays valid. Prints one JSON object."""
-    with closing(AuditLog(path, must_exist=True)) as log:
+    with _open(path, must_exist=True) as log:
         gone = log.prune(days, datetime.now(UTC))
     console.print_json({"pruned": gone})
 
@@ -76,7 +88,8 @@ def keygen(
     ] = Path("picture-key.pem"),
 ) -> None:
     """Make a key pair for sealed pictures."""
-    public = crypto.write_keys(output)
+    with rights_over(output.parent):
+        public = crypto.write_keys(output)
     console.say(f"{output} opens sealed pictures: do not store it on the terminal. Copy {public} there: [audit] picture_key.")
 
 
@@ -88,6 +101,7 @@ def decrypt(
     event: Annotated[str | None, typer.Option(help="Only the picture of this event_id.")] = None,
 ) -> None:
     """Decrypt the sealed pictures. Prints the files as JSON lines."""
-    with closing(AuditLog(path, read_only=True)) as log:
-        for file in report.decrypt_pictures(log, read_bytes(key), output, event):
+    private_key = read_bytes(key)
+    with _open(path, read_only=True) as log, rights_over(output):
+        for file in report.decrypt_pictures(log, private_key, output, event):
             console.print_json({"file": str(file)})
