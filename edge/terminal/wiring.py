@@ -36,6 +36,9 @@ from edge.terminal.loop import Terminal
 from edge.terminal.service import SystemdNotifier
 from edge.text import printable
 
+NO_PUBLIC_KEY = (
+    "warning: [kit] public_key is not set, so this terminal runs any kit that it finds, signed or not. Sign kits, and set it."
+)
 MAX_WARNINGS = 10  # names of the door list that are not in the kit
 
 log = logging.getLogger(__name__)
@@ -102,6 +105,8 @@ def open_terminal(
         if preview is not None:
             preview.watch(health)
             say(f"Preview at {preview.url}")
+        if public_key is None:
+            say(NO_PUBLIC_KEY)
         if not recognizer.kit.manifest.thresholds.provisional:  # else there was a warning
             say(recognizer.kit.manifest.thresholds.sentence)
         yield terminal

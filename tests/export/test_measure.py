@@ -130,7 +130,7 @@ def test_residual_limit_falls_before_the_confidence_rises(monkeypatch: pytest.Mo
     """One covered face has as large a residual as noise with a high confidence: the face is rejected, the others pass."""
     noise = len(measure.non_faces((20, 16)))
     outputs = {
-        10: {"confidence": np.full(10, 0.9), "residual": np.array([0.2] * 9 + [0.6])},
+        10: {"scores": np.zeros((10, 4)), "confidence": np.full(10, 0.9), "residual": np.array([0.2] * 9 + [0.6])},
         noise: {"confidence": np.full(noise, 0.95), "residual": np.full(noise, 0.5)},
     }
     monkeypatch.setattr(measure, "run_graph", lambda graph, crops: outputs[len(crops)])
@@ -194,7 +194,8 @@ def test_experts_have_no_residual_limit_and_a_provisional_threshold_above_strang
 
     def outputs(graph: bytes, crops: Array) -> dict[str, Array]:
         values, number = next(answers)
-        return {"confidence": np.full(number, values["confidence"]), "residual": np.full(number, 3e-4)}
+        found = {"confidence": np.full(number, values["confidence"]), "residual": np.full(number, 3e-4)}
+        return found | {"scores": np.zeros((number, 2))}
 
     monkeypatch.setattr(measure, "run_graph", outputs)
     faces = measure.Faces(crops=np.zeros((4, 8, 8), np.uint8), people=np.zeros(4, int))

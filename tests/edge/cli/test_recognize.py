@@ -113,8 +113,8 @@ def test_terminal_shows_readable_lines_instead_of_json(door: Path) -> None:
         pass
     os.close(leader)
     assert process.wait(DEADLINE) == 0
-    said, *lines = re.sub(r"\x1b\[\d+m", "", shown.decode()).splitlines()
-    assert f"{said}\n" == promise()
+    warning, said, *lines = re.sub(r"\x1b\[\d+m", "", shown.decode()).splitlines()
+    assert f"{warning}\n{said}\n" == promise()
     assert len(lines) == 4, lines
     assert all(re.match(r"\d\d:\d\d:\d\d  ", line) for line in lines)
     assert "watching visits.avi" in lines[0]
@@ -217,7 +217,7 @@ def at_the_door(*words: object) -> Iterator[tuple[subprocess.Popen[str], list[st
         assert process.stderr is not None
         lines: list[str] = []
         try:
-            while not (lines and lines[-1] == promise()):
+            while not "".join(lines).endswith(promise()):
                 lines.append(process.stderr.readline())
                 assert lines[-1], lines
             page = page_of(lines)
@@ -237,7 +237,7 @@ def health(page: str) -> dict[str, Any]:
 
 
 def page_of(lines: list[str]) -> str:
-    return lines[-2].removeprefix("Preview at ").strip()
+    return next(line for line in lines if line.startswith("Preview at ")).removeprefix("Preview at ").strip()
 
 
 def test_sigterm_during_a_visit_stops_cleanly(door: Path) -> None:
@@ -380,6 +380,19 @@ def test_missing_kit_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert capsys.readouterr().err == "error: No kit was found. Name one, set EDGE_KIT, or put door.kit into this folder.\n"
 
 
+def test_missing_public_key_is_said_at_every_start(
+    door: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (door / "signed.kit").write_bytes(orl_door.kit_version(1, key="ours"))
+    (door / "key.pub").write_bytes(doors.signing_keys()[1])
+    monkeypatch.setattr(Terminal, "run", lambda self, stop: None)
+    for kit in ("door.kit", "signed.kit", "signed.kit"):
+        assert run_edge(monkeypatch, "recognize", kit, "--camera", "visits.avi") == 0
+        assert capfd.readouterr().err.count(assembly.NO_PUBLIC_KEY) == 1
+    assert run_edge(monkeypatch, "recognize", "signed.kit", "--camera", "visits.avi", "--public-key", "key.pub") == 0
+    assert "public_key" not in capfd.readouterr().err
+
+
 def test_warnings_are_shown_at_the_start(
     door: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -387,7 +400,8 @@ def test_warnings_are_shown_at_the_start(
     (door / "guess.kit").write_bytes(portraits.kit())
     monkeypatch.setattr(Terminal, "run", lambda self, stop: None)
     assert run_edge(monkeypatch, "recognize", "guess.kit", "--camera", "visits.avi", "--door", "list.toml") == 0
-    strangers, misspelt = capfd.readouterr().err.splitlines()
+    strangers, misspelt, unchecked = capfd.readouterr().err.splitlines()
+    assert unchecked == assembly.NO_PUBLIC_KEY
     assert "without photos of strangers" in strangers
     assert "nob?ody, who is not in the kit" in misspelt
 
