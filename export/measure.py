@@ -237,7 +237,7 @@ def thresholds(
                 least = max(least, PROVISIONAL_ABSOLUTE)
         else:
             least = max(calibration.confidence, _rounded(loudest) + 1e-4)
-        least = max(least, np.ceil(1e4 * min_confidence(confidence_kind, found["scores"].shape[1])) / 1e4)
+        least = max(least, float(np.ceil(1e4 * min_confidence(confidence_kind, found["scores"].shape[1])) / 1e4))
         if np.any((noise_confidence >= least) & through):
             least = NO_MATCH  # this model cannot distinguish people from noise, so no face may pass
         choices.append((float(np.mean((confidence >= least) & (residual <= most))), most, least))

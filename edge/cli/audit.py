@@ -18,15 +18,14 @@ from edge.privileges import rights_over
 
 LogArgument = Annotated[Path, typer.Argument(metavar="[LOG]", envvar=paths.AUDIT_VARIABLE, help="The audit log.")]
 
+app = typer.Typer(no_args_is_help=True, help="Show, verify, export or prune the audit log.")
+
 
 @contextmanager
 def _open(path: Path, **options: bool) -> Iterator[AuditLog]:
     """Open a log. As root, with the rights of the user who controls it: SQLite writes files beside it, even to read."""
     with rights_over(path), closing(AuditLog(path, **options)) as log:
         yield log
-
-
-app = typer.Typer(no_args_is_help=True, help="Show, verify, export or prune the audit log.")
 
 
 @app.command()

@@ -81,7 +81,7 @@ class Record:
         return record
 
     def to_bytes(self) -> bytes:
-        """Write record.json. An empty `judged` is left out: versions before 0.5 accept only the fields that they know."""
+        """Write record.json. An empty `judged` is left out: earlier versions accept only the fields that they know."""
         contents = asdict(self)
         if not self.judged:
             del contents["judged"]
@@ -356,5 +356,5 @@ def _os_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "Use sudo, or check [kit] in the settings."
+        hint = "Run it with sudo, or as the owner of the folder, or check [kit] in the settings."
         raise KitError(f"{path} cannot be read or written ({error.strerror}).", hint) from None
