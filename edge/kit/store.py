@@ -23,6 +23,7 @@ from edge.text import printable
 from edge.vision.recognize import Recognizer
 
 RECORD = "record.json"
+INSTALLING = "install.lock"  # an empty folder that an installation locks; the terminal does not wait for it
 MAX_ROLLED_BACK = 16  # reasons to remember; the version number alone keeps these kits from coming back
 MAX_STARTS = 3
 
@@ -256,9 +257,9 @@ class Store(Generic[R]):
     def drop(self, data: bytes) -> Kit:
         """Check a kit and write it where a running terminal finds it. Owner and mode of the file stay as they were.
 
-        The store is locked meanwhile: of two kits that are dropped at the same time, the second must be newer than the first.
+        Other installations wait meanwhile: of two kits that are dropped at the same time, the second must be newer.
         """
-        with self._locked():
+        with self._locked(INSTALLING):
             record = self.record()
             kit = self.check(data, record).kit
             with _os_errors(self.dropped), rights_over(self.dropped, replaced=True) as path:
@@ -269,8 +270,10 @@ class Store(Generic[R]):
                     problem = f"The kit has version {kit.manifest.kit_version}, but version {version} is already in place."
                     raise KitOlderError(problem, f"Build it with --kit-version {version + 1}.")
                 write_atomically(path, data, keep_owner=True)
-            if record.judged == kit.sha256:  # a person asks for it again, and it passed all checks
-                self._save(replace(record, judged=""))
+            with self._locked():
+                record = self.record()
+                if record.judged == kit.sha256:  # a person asks for it again, and it passed all checks
+                    self._save(replace(record, judged=""))
         return kit
 
     def _waiting(self, path: Path, new: Kit, record: Record) -> Kit | None:
@@ -289,12 +292,13 @@ class Store(Generic[R]):
             return None
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Exclude all other users of the store. Errors of the disk are KitErrors."""
+    def _locked(self, name: str = "") -> Iterator[None]:
+        """Exclude all other users of the store, or of a folder in it. Errors of the disk are KitErrors."""
         with _os_errors(self.folder):
-            with rights_over(self.folder):
-                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with rights_over(self.folder), locked_folder(self.folder):  # looked up again: another user may have been faster
+            for folder in (self.folder, self.folder / name):
+                with rights_over(folder):
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with rights_over(folder), locked_folder(folder):  # looked up again: another user may have been faster
                 yield
 
     def _save(self, record: Record) -> Record:

@@ -74,6 +74,8 @@ def test_second_installation_is_judged_against_the_first(tmp_path: Path) -> None
         assert first.stdin is not None
         assert first.stdout is not None
         assert first.stdout.readline() == "checking\n"
+        terminal: Store[Any] = Store(tmp_path / "kits", tmp_path / "door.kit", lambda kit: SimpleNamespace(kit=kit))
+        terminal.activate(small_kit(1))  # a terminal does not wait for an installation
         with install(tmp_path, "fast.kit", small_kit(4)) as second:
             first.stdin.write("go on\n")
             first.stdin.flush()
