@@ -262,6 +262,9 @@ class Store(Generic[R]):
         with self._locked(INSTALLING):
             record = self.record()
             kit = self.check(data, record).kit
+            if record.judged == kit.sha256:  # a person asks for it again, and it passed all checks
+                with self._locked():
+                    record = self._save(replace(self.record(), judged=""))
             with _os_errors(self.dropped), rights_over(self.dropped, replaced=True) as path:
                 path = path if os.geteuid() == 0 else path.resolve()  # root follows no link again
                 waiting = self._waiting(path, kit, record)
@@ -270,10 +273,6 @@ class Store(Generic[R]):
                     problem = f"The kit has version {kit.manifest.kit_version}, but version {version} is already in place."
                     raise KitOlderError(problem, f"Build it with --kit-version {version + 1}.")
                 write_atomically(path, data, keep_owner=True)
-            with self._locked():
-                record = self.record()
-                if record.judged == kit.sha256:  # a person asks for it again, and it passed all checks
-                    self._save(replace(record, judged=""))
         return kit
 
     def _waiting(self, path: Path, new: Kit, record: Record) -> Kit | None:
@@ -281,13 +280,9 @@ class Store(Generic[R]):
         try:
             data = read_kit_bytes(path)
             found = parse(data, self._public_key)
-            if found.manifest.kit_version < new.manifest.kit_version or found.sha256 in (
-                new.sha256,
-                record.current,
-                record.judged,
-            ):
-                return None
-            return self.check(data, record).kit
+            is_newer = found.manifest.kit_version >= new.manifest.kit_version
+            will_be_active = is_newer and found.sha256 not in (new.sha256, record.current, record.judged)
+            return self.check(data, record).kit if will_be_active else None
         except EdgeError:
             return None
 
