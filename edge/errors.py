@@ -89,7 +89,7 @@ class SignatureUnavailableError(KitError, exit_code=28):
 
 
 class KitOlderError(KitError, exit_code=44):
-    """The kit is not newer than the kits that were active here."""
+    """The version of the kit is not above those that were active here, or is too far above them."""
 
 
 class KitForeignError(KitError, exit_code=45):

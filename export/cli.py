@@ -11,7 +11,7 @@ from edge.cli import common as console
 from edge.credentials import write_key_pair
 from edge.files import read_bytes, write_file
 from edge.kit import format as kits
-from edge.kit.manifest import MAX_VERSION, NO_ALIGNMENT
+from edge.kit.manifest import MAX_NEW_VERSION, NO_ALIGNMENT
 from export.build import BuiltKit, build_graph, build_kit, facts
 from export.liveness import THRESHOLD
 from export.liveness import build as build_liveness
@@ -47,7 +47,7 @@ def build(
     ] = None,
     liveness_threshold: Annotated[float, typer.Option(help="Score, 0 to 1, that a live face needs.")] = THRESHOLD,
     sign: Annotated[Path | None, typer.Option(help="Private key to sign with.")] = None,
-    kit_version: Annotated[int, typer.Option(min=1, max=MAX_VERSION, help="A device accepts only a higher version.")] = 1,
+    kit_version: Annotated[int, typer.Option(min=1, max=MAX_NEW_VERSION, help="A device accepts only a higher version.")] = 1,
     series: Annotated[str, typer.Option(help="Group of doors; a device rejects other series.")] = "",
     as_json: AsJson = False,
 ) -> None:

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from edge.errors import GalleryError
-from edge.kit.manifest import ABSOLUTE, RELATIVE, Thresholds
+from edge.kit.manifest import ABSOLUTE, NO_MATCH, RELATIVE, RESIDUALS, Thresholds, min_confidence
 from edge.vision.onnx_session import ITERATIVE_CODINGS, load_session
 from edge.vision.recognize import OUTPUTS
 from export.graph import AnyFactors, front, has_network, head
@@ -42,7 +42,7 @@ TIMING_SECONDS = 0.2  # for each time of the tables
 # With two to 100 people of LFW or COMASK20 and one to three photos of each, 1 % of strangers' photos reach an absolute
 # confidence of 0.30 to 0.48, and 99 % of the photos of enrolled people 0.38 to 0.78.
 PROVISIONAL_ABSOLUTE = 0.5
-ANY_RESIDUAL = 2.0  # a unit vector has a residual of at most 1
+ANY_RESIDUAL = RESIDUALS[1]
 CEILING = 0.98  # of the threshold: with few people even noise has a clear winner, and the residual must reject it
 
 
@@ -226,7 +226,7 @@ def thresholds(
     noise_confidence, noise_residual = of_noise["confidence"], of_noise["residual"]
     choices = []
     for share in EXPLAINED if calibration is not None and confidence_kind == RELATIVE else EXPLAINED[:1]:
-        most = max(_rounded(1.1 * np.quantile(residual, share)), 1e-4)  # short vectors have almost no residual
+        most = float(np.clip(_rounded(1.1 * np.quantile(residual, share)), *RESIDUALS))  # short vectors have almost none
         if confidence_kind == ABSOLUTE:
             most = ANY_RESIDUAL
         through = noise_residual <= most * (1 if share == EXPLAINED[0] else NEAR)
@@ -237,8 +237,9 @@ def thresholds(
                 least = max(least, PROVISIONAL_ABSOLUTE)
         else:
             least = max(calibration.confidence, _rounded(loudest) + 1e-4)
+        least = max(least, float(np.ceil(1e4 * min_confidence(confidence_kind, found["scores"].shape[1])) / 1e4))
         if np.any((noise_confidence >= least) & through):
-            least = 2.0  # this model cannot distinguish people from noise, so no face may pass
+            least = NO_MATCH  # this model cannot distinguish people from noise, so no face may pass
         choices.append((float(np.mean((confidence >= least) & (residual <= most))), most, least))
     passed, most, least = max(choices)  # among equals, the largest residual
     limits = Thresholds(confidence=least, residual=most, provisional=calibration is None)

@@ -14,7 +14,7 @@ from edge.credentials import load_private_key
 from edge.errors import UsageError
 from edge.kit import format as kits
 from edge.kit import selftest
-from edge.kit.manifest import MAX_VERSION, Manifest, Thresholds
+from edge.kit.manifest import MAX_NEW_VERSION, Manifest, Thresholds
 from edge.vision.presentation import LivenessModel
 from export.liveness import LivenessPart
 from export.measure import run_graph
@@ -45,8 +45,8 @@ def bundle(
     series: str = "",
 ) -> bytes:
     """Return the bytes of a kit, signed if there is a `private_key` (PEM). The same arguments give the same bytes."""
-    if not 1 <= kit_version <= MAX_VERSION or not series.isprintable():
-        raise UsageError("The kit version must be a whole number of at least 1, and the series must be printable text.")
+    if not 1 <= kit_version <= MAX_NEW_VERSION or not series.isprintable():
+        raise UsageError(f"The kit version must be from 1 to {MAX_NEW_VERSION}, and the series must be printable text.")
     parts = {kits.RECOGNIZER: graph, kits.LICENSE: _license(model).encode()}
     if detector is not None:
         parts |= {kits.DETECTOR: detector, kits.DETECTOR_LICENSE: DETECTOR_LICENSE.encode()}
@@ -72,6 +72,8 @@ def bundle(
         liveness=None if liveness is None else liveness.spec,
         selftest=tests,
     ).to_bytes()
+    if len(manifest) > kits.MAX_MANIFEST:
+        raise UsageError("The names of the people are too long for a kit.", "Use shorter names.")
     parts[kits.MANIFEST] = manifest
     if private_key is not None:
         parts[kits.SIGNATURE] = sign(manifest, private_key)

@@ -19,6 +19,7 @@ from edge.errors import ModelError
 from edge.files import write_file
 from edge.kit.manifest import ABSOLUTE, ALIGNMENTS, RELATIVE
 from trainer.baselines.coders import AnyCoding, BaselineCoder, restored_coding
+from trainer.data.archives import TooLargeError, open_npz
 from trainer.data.gallery import Gallery
 from trainer.features.spec import Spec, from_settings
 from trainer.method.base import FaceClassifier
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # it needs this module
     from trainer.shards.model import ShardedModel
 
 FORMAT = 1
+MAX_HEADER = 64 << 20  # bytes, four for each letter; 10,000 people with names of 255 letters have 10 MB
 ARRAYS = ("D", "W", "W_parts", "atom_people", "crops", "crop_people")
 TEMPLATES = "templates"  # key of the cosine, if the model has experts
 NETWORK = "backbone"  # key of the network file, if the features are those of a network
@@ -119,7 +121,9 @@ class Model:
 
         again = "Train it again with `trainer fit`."
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            with open_npz(path) as archive:
+                if archive.zip.getinfo("header.npy").file_size > MAX_HEADER:
+                    raise ValueError("as objects of Python, the header would take much memory")
                 header = json.loads(str(archive["header"]))
                 if (found := header.get("format")) not in (FORMAT, ShardedModel.FORMAT):
                     raise ModelError(f"{path} has format {found}, but this version reads {FORMAT}.", again)
@@ -127,6 +131,8 @@ class Model:
                 model = PlainModel.read(header, archive) if found == FORMAT else ShardedModel.read(header, archive, Path(path))
         except ModelError:
             raise
+        except TooLargeError as error:
+            raise ModelError(f"{path} {error}.", again) from None
         except InconsistentError:
             raise ModelError(f"The parts of {path} do not fit together.", again) from None
         except Exception as error:  # zipfile, numpy and json raise many kinds of errors on damaged bytes and on other files

@@ -1,6 +1,7 @@
 """`edge audit` shows, verifies, exports and prunes the audit log."""
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from edge.cli import common as console
 from edge.cli import options
 from edge.errors import UsageError
 from edge.files import read_bytes, write_file
+from edge.privileges import rights_over
 from edge.sinks.mqtt import read_retained_head
 
 LogArgument = Annotated[Path, typer.Argument(metavar="[LOG]", envvar=paths.AUDIT_VARIABLE, help="The audit log.")]
@@ -26,12 +28,19 @@ LogArgument = Annotated[Path, typer.Argument(metavar="[LOG]", envvar=paths.AUDIT
 app = typer.Typer(no_args_is_help=True, help="Show, verify, export or prune the audit log.")
 
 
+@contextmanager
+def _open(path: Path, **options: bool) -> Iterator[AuditLog]:
+    """Open a log. As root, with the rights of the user who controls it: SQLite writes files beside it, even to read."""
+    with rights_over(path), closing(AuditLog(path, **options)) as log:
+        yield log
+
+
 @app.command()
 def show(
     path: LogArgument = paths.AUDIT_LOG, last: Annotated[int, typer.Option(min=1, help="Number of entries.")] = 20
 ) -> None:
     """Print the latest entries, one per line."""
-    with closing(AuditLog(path, read_only=True)) as log:
+    with _open(path, read_only=True) as log:
         for entry in log.entries(last=last):
             typer.echo(report.entry_line(entry))
 
@@ -58,7 +67,7 @@ def verify(
     """Verify the hash chain. Exit code 42 if it is broken. Prints one JSON object with the head hash: keep it elsewhere."""
     key = None if head_key is None else read_head_key(head_key)
     received = None if against is None else received_events(against, settings)
-    with closing(AuditLog(path, read_only=True)) as log:
+    with _open(path, read_only=True) as log:
         if received is None:
             found, compared = log.verify(head), None
         else:
@@ -88,12 +97,14 @@ def export(
     ] = None,
 ) -> None:
     """Export all entries as JSON lines or CSV, without pictures."""
-    with closing(AuditLog(path, read_only=True)) as log:
+    with _open(path, read_only=True) as log:
         if output is None:
             for text in report.export(log.entries(), form):
                 typer.echo(text)
         else:
-            write_file(output, "".join(f"{text}\n" for text in report.export(log.entries(), form)).encode())
+            data = "".join(f"{text}\n" for text in report.export(log.entries(), form)).encode()
+            with rights_over(output.parent):
+                write_file(output, data)
 
 
 @app.command()
@@ -106,7 +117,7 @@ def prune(
 ) -> None:
     """Delete old entries and their pictures. The chain of the rest stays valid. Prints one JSON object."""
     now = datetime.now(UTC)
-    with closing(AuditLog(path, must_exist=True)) as log:
+    with _open(path, must_exist=True) as log:
         if not trust_clock:
             require_clock(log, now)
         gone = log.prune(days, now)
@@ -120,7 +131,8 @@ def keygen(
     ] = Path("picture-key.pem"),
 ) -> None:
     """Make a key pair for sealed pictures."""
-    public = crypto.write_keys(output)
+    with rights_over(output.parent):
+        public = crypto.write_keys(output)
     console.say(f"{output} opens sealed pictures: do not store it on the terminal. Copy {public} there: [audit] picture_key.")
 
 
@@ -132,6 +144,7 @@ def decrypt(
     event: Annotated[str | None, typer.Option(help="Only the picture of this event_id.")] = None,
 ) -> None:
     """Decrypt the sealed pictures. Prints the files as JSON lines."""
-    with closing(AuditLog(path, read_only=True)) as log:
-        for file in report.decrypt_pictures(log, read_bytes(key), output, event):
+    private_key = read_bytes(key)
+    with _open(path, read_only=True) as log, rights_over(output):
+        for file in report.decrypt_pictures(log, private_key, output, event):
             console.print_json({"file": str(file)})

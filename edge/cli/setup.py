@@ -16,6 +16,7 @@ from edge.cli import options
 from edge.enrol import storage
 from edge.enrol.session import GAP_SECONDS, MIN_PHOTOS, PHOTOS
 from edge.errors import KitError, SettingsError
+from edge.privileges import rights_over
 from edge.terminal import service
 from edge.text import plural
 from edge.vision.detect import MIN_FACE
@@ -110,6 +111,7 @@ def install_service(
     if only_print:
         typer.echo(unit, nl=False)
     else:
-        service.install(unit, user, output)
+        with rights_over(output.parent):
+            service.install(unit, user, output)
         name = output.name.removesuffix(".service")
         console.say(f"Wrote {output}. Now run `sudo systemctl daemon-reload && sudo systemctl enable --now {name}`.")

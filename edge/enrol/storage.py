@@ -7,7 +7,8 @@ import itertools
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,10 +22,11 @@ from edge.camera.base import Camera
 from edge.camera.photo import SUFFIXES, read_photo
 from edge.enrol.session import ADVICE, MIN_PHOTOS, PHOTOS, SIMILARITY, CaptureSession, Identify, Photo
 from edge.errors import DetectorMissingError, GalleryError, KitError, KitUnsafeError, TooFewPhotosError, UsageError
-from edge.files import write_atomically
+from edge.files import opened_folder, remove_abandoned, write_atomically
 from edge.kit import guard as onnx_guard
 from edge.kit.format import Kit
 from edge.kit.manifest import NO_ALIGNMENT
+from edge.privileges import rights_over
 from edge.text import printable, same_spelling
 from edge.vision.detect import MIN_FACE, FaceDetector, YuNetDetector, photo_min_face
 from edge.vision.preprocess import SIZE, align, features
@@ -86,10 +88,12 @@ def enrol(
     """
     name = check_name(name)
     folder = output / name
+    _refuse_link(folder)
     existing = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):  # checked before the session starts
         raise UsageError(f"No photos can be written to {folder}.", "Choose another folder with --output.")
-    rows = _read_features(output, detector, only=name if allow_alike else None)
+    with rights_over(output):
+        rows = _read_features(output, detector, only=name if allow_alike else None)
     session = CaptureSession(
         detector=detector,
         wanted=photos,
@@ -108,7 +112,8 @@ def enrol(
             f"{counts or 'none'}.",
             next((ADVICE[reason] for reason in reasons if reason in ADVICE), "Show the face for longer, from several sides."),
         )
-    return Enrolment(files=write(folder, session.photos, when), session=session)
+    with rights_over(output):
+        return Enrolment(files=write(folder, session.photos, when), session=session)
 
 
 def check_name(name: str) -> str:
@@ -180,23 +185,47 @@ def _read_features(output: Path, detector: FaceDetector, *, only: str | None) ->
 
 
 def write(folder: Path, photos: Sequence[Photo], when: datetime) -> tuple[Path, ...]:
-    """Write all photos or none, as PNG files (lossless) that only the owner can read. Existing photos stay."""
+    """Write all photos or none, as PNG files (lossless) that only the owner can read. Existing photos stay.
+
+    The folder of all people may be a symbolic link that the user made. The folder of the person may not: photos of a face
+    would be written to an unknown place.
+    """
     new_folders = [place for place in (folder, folder.parent) if not place.exists()]
-    names = (folder / f"{when:%Y%m%d-%H%M%S}-{number:02}.png" for number in itertools.count(1))
-    files: list[Path] = []
+    names = (f"{when:%Y%m%d-%H%M%S}-{number:02}.png" for number in itertools.count(1))
+    files: list[str] = []
     try:
-        for place in reversed(new_folders):
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for photo in photos:
-            files.append(next(file for file in names if not file.exists()))
-            write_atomically(files[-1], cv2.imencode(".png", photo.image)[1].tobytes())
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with opened_folder(folder.parent) as people:
+            with suppress(FileExistsError):
+                os.mkdir(folder.name, 0o700, dir_fd=people)
+            _refuse_link(folder)
+            with opened_folder(folder.name, inside=people) as own:
+                _write_photos(own, names, photos, files)
     except BaseException as error:  # also Ctrl-C
-        for file in files:
-            file.unlink(missing_ok=True)
         for place in new_folders:
-            if place.is_dir() and not any(place.iterdir()):
+            if place.is_dir() and not place.is_symlink() and not any(place.iterdir()):
                 place.rmdir()
         if isinstance(error, OSError):
             raise UsageError(f"{folder} cannot be written ({error.strerror}).", "Choose another --output.") from None
         raise
-    return tuple(files)
+    return tuple(folder / name for name in files)
+
+
+def _write_photos(folder: int, names: Iterator[str], photos: Sequence[Photo], files: list[str]) -> None:
+    """Write photos under names that are free to a folder given by its descriptor, and list them in `files`."""
+    remove_abandoned(folder)
+    existing = set(os.listdir(folder))
+    try:
+        for photo in photos:
+            files.append(next(name for name in names if name not in existing))
+            write_atomically(files[-1], cv2.imencode(".png", photo.image)[1].tobytes(), folder=folder)
+    except BaseException:
+        for name in files:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+        raise
+
+
+def _refuse_link(folder: Path) -> None:
+    if folder.is_symlink():
+        raise UsageError(f"{folder} is a symbolic link.", "Replace it by a folder, or choose another --output.")

@@ -26,6 +26,8 @@ SIGNATURE = "signature.ed25519"
 # In this order.
 FILES_IN_KIT = (MANIFEST, RECOGNIZER, DETECTOR, LIVENESS, LICENSE, DETECTOR_LICENSE, LIVENESS_LICENSE, SIGNATURE)
 MAX_BYTES = 64 << 20
+# The longest honest manifest: 10,000 people have 0.75 MB, and 3.2 MB if each name has the 255 bytes that a folder allows.
+MAX_MANIFEST = 4 << 20
 
 _COPY_AGAIN = "Copy the kit again, or build it again."
 _USE_BUILT_FILE = "Use a file that `edge-export build` wrote."
@@ -81,17 +83,23 @@ def read_kit_bytes(path: str | Path) -> bytes:
 
 
 def parse(data: bytes, public_key: bytes | None = None) -> Kit:
-    """Check the bytes of a kit and return its contents. Large parts are copied once, at the end."""
+    """Check the bytes of a kit and return its contents. Large parts are copied once, at the end.
+
+    With a `public_key`, the signature is checked before anything else is read: a forger reaches neither the JSON reader nor
+    the reader of graphs.
+    """
     parts = _unpack(data)
+    if len(parts[MANIFEST]) > MAX_MANIFEST:
+        raise errors.KitSizeError(f"The manifest of the kit is larger than {MAX_MANIFEST >> 20} MB.", _USE_BUILT_FILE)
     raw_manifest = bytes(parts[MANIFEST])
-    manifest = Manifest.from_bytes(raw_manifest)
-    _check_canonical(data, parts)
-    found = {name: hashlib.sha256(part).hexdigest() for name, part in parts.items() if name not in (MANIFEST, SIGNATURE)}
     signature = bytes(parts[SIGNATURE]) if SIGNATURE in parts else None
     if public_key is not None:
         if signature is None:
             raise errors.KitUnsignedError("The kit is not signed, and a signature is required.", "Build it with --sign.")
         check_signature(raw_manifest, signature, public_key)
+    _check_canonical(data, parts)
+    manifest = Manifest.from_bytes(raw_manifest)
+    found = {name: hashlib.sha256(part).hexdigest() for name, part in parts.items() if name not in (MANIFEST, SIGNATURE)}
     if wrong := sorted(name for name in {**found, **manifest.parts} if found.get(name) != manifest.parts.get(name)):
         raise errors.KitDamagedError(f"{wrong[0][:40]} in the kit does not match the manifest.", _COPY_AGAIN)
     if RECOGNIZER not in parts:
@@ -180,13 +188,16 @@ def _unpack(data: bytes) -> dict[str, memoryview]:
         position = start + length
         if position > len(data):
             raise truncated
+        if not parts and name != MANIFEST:
+            raise errors.KitError("This file is not a kit.", _USE_BUILT_FILE)
+        if name not in FILES_IN_KIT:
+            problem = "The kit contains a part that this version does not know."
+            raise errors.KitDamagedError(problem, "Copy it again, or install the version of lclrr-edge that built it.")
         if name in parts:
             raise errors.KitDamagedError("The kit contains a part twice.", _COPY_AGAIN)
         parts[name] = view[start:position]
     if len(data) - position < _END.size:
         raise truncated
-    if MANIFEST not in parts:
-        raise errors.KitError("This file is not a kit.", _USE_BUILT_FILE)
     return parts
 
 

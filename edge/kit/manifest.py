@@ -17,6 +17,16 @@ FORMAT = 1
 KIND = "lclrr-edge kit"
 MAX_LIVENESS_NETWORKS = 4
 MAX_VERSION = 2**53 - 1  # the largest integer that every JSON reader can store
+MAX_NEW_VERSION = 10**14
+"""The largest first version of a store, and the largest step of later ones: a date with seconds (20261118120000) fits."""
+
+MIN_ABSOLUTE = 0.1
+"""1 % of strangers' photos reach an absolute confidence of 0.30 to 0.48 (export.measure), and noise more than this."""
+NO_MATCH = 2.0
+"""The threshold of a kit that cannot distinguish people from noise. No confidence is above 1."""
+RESIDUALS = 1e-4, 2.0
+"""The residual of a unit vector is at most 1. The limit of the experts, 2, accepts every face."""
+MAX_STRANGERS = 10**8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +59,37 @@ class Thresholds:
             f"{match} At most {100 * self.fpir:.3g} % of strangers' photos reach it (measured on {self.strangers} photos; "
             f"95 % interval {100 * self.fpir_low:.2g} to {100 * self.fpir_high:.2g} %)."
         )
+
+    def problem(self, kind: str, people: int) -> str:
+        """Return the field and value that no calibration of this many people gives (export.measure.thresholds), or ""."""
+        least, most = min_confidence(kind, people), NO_MATCH
+        if not least <= self.confidence <= most:
+            return f"confidence {self.confidence:g} is not between {least:.3g} and {most:g}"
+        if not RESIDUALS[0] <= self.residual <= RESIDUALS[1]:
+            return f"residual {self.residual:g} is not between {RESIDUALS[0]:g} and {RESIDUALS[1]:g}"
+        if self.provisional:
+            measured = (self.fpir, self.fpir_low, self.fpir_high, self.strangers) != (1.0, 0.0, 1.0, 0)
+            return "provisional is true, but a rate is given" if measured else ""
+        if not 1 <= self.strangers <= MAX_STRANGERS:
+            return f"strangers {self.strangers} is not between 1 and {MAX_STRANGERS}"
+        # Zero of N photos support a rate of 3/N at best, and have the interval 0 to 1 - 0.025^(1/N), up to 3.7/N.
+        rounding = 1 - 1e-9
+        if self.fpir < (rate := min(3 / self.strangers, 1.0)) * rounding:
+            return f"fpir {self.fpir:g} is lower than {rate:.3g}, which {self.strangers} photos support"
+        if self.fpir_high < (high := -math.expm1(math.log(0.025) / self.strangers)) * rounding:
+            return f"fpir_high {self.fpir_high:g} is lower than {high:.3g}, which {self.strangers} photos support"
+        if self.fpir_low > min(self.fpir, self.fpir_high):
+            return f"fpir_low {self.fpir_low:g} is higher than fpir or fpir_high"
+        return ""
+
+
+def min_confidence(kind: str, people: int) -> float:
+    """Return the lowest confidence that means anything as a threshold.
+
+    relative: scores (C) that are all equal have the confidence 1/sqrt(C), and any face whose scores are not mostly negative
+    has more. A threshold is above nearly all strangers and noise images; half of that value leaves room for negative scores.
+    """
+    return 0.5 / math.sqrt(people) if kind == RELATIVE else MIN_ABSOLUTE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +214,8 @@ class Manifest:
             changed = {"labels": tuple(contents["labels"]), "thresholds": thresholds, "liveness": liveness}
             manifest = cls(**values | changed)
             if manifest._is_valid():
+                if problem := thresholds.problem(manifest.confidence, len(manifest.labels)):
+                    raise KitError(f"The thresholds of the kit are not possible: {problem}.", "Build the kit again.")
                 return manifest
         raise KitError("The manifest of the kit has an invalid field.", "Build the kit again.")
 

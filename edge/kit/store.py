@@ -10,17 +10,20 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from edge.errors import EdgeError, KitError, KitForeignError, KitOlderError
-from edge.files import locked_folder, write_atomically
+from edge.files import locked_folder, opened_folder, remove_abandoned, write_atomically
 from edge.kit.format import Kit, kit_id, parse, read_kit_bytes
+from edge.kit.manifest import MAX_NEW_VERSION
+from edge.privileges import controlling_user, rights_over
 from edge.text import printable
 from edge.vision.recognize import Recognizer
 
 RECORD = "record.json"
+INSTALLING = "install.lock"  # an empty folder that an installation locks; the terminal does not wait for it
 MAX_ROLLED_BACK = 16  # reasons to remember; the version number alone keeps these kits from coming back
 MAX_STARTS = 3
 
@@ -62,6 +65,28 @@ class Record:
     """Number of starts with the active kit on probation. 0 if it is not on probation."""
     rolled_back: Mapping[str, str] = field(default_factory=dict)
     """Reasons of rollbacks, by SHA-256."""
+    judged: str = ""
+    """SHA-256 of the dropped file that is being checked. If a start still finds it, the process died during the check."""
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Record":
+        """Read record.json. Fields of later versions are ignored. Raises many kinds of errors if the file is damaged."""
+        contents = json.loads(data)
+        record = cls(**{one.name: contents[one.name] for one in fields(cls) if one.name in contents})
+        texts = [record.current, record.previous, record.judged, record.series or ""]
+        texts += [*record.rolled_back, *record.rolled_back.values()]
+        if not {"current", "version"} <= contents.keys() or not all(type(text) is str for text in texts):
+            raise ValueError("a field is missing, or is not text")
+        if not type(record.version) is type(record.starts) is int:
+            raise TypeError("a number is not whole")
+        return record
+
+    def to_bytes(self) -> bytes:
+        """Write record.json. An empty `judged` is left out: earlier versions accept only the fields that they know."""
+        contents = asdict(self)
+        if not self.judged:
+            del contents["judged"]
+        return f"{json.dumps(contents, indent=1)}\n".encode()
 
 
 class Store(Generic[R]):
@@ -90,10 +115,7 @@ class Store(Generic[R]):
             except FileNotFoundError:
                 return Record()
         with suppress(ValueError, TypeError, AttributeError, RecursionError):
-            record = Record(**json.loads(data))
-            texts = [record.current, record.previous, record.series or "", *record.rolled_back, *record.rolled_back.values()]
-            if all(type(text) is str for text in texts) and type(record.version) is type(record.starts) is int:
-                return record
+            return Record.from_bytes(data)
         hint = "If you trust the kit, delete that file. Older kits can then be installed again."
         raise KitError(f"{RECORD} in the kit store is damaged.", hint)
 
@@ -111,6 +133,10 @@ class Store(Generic[R]):
             if reason := record.rolled_back.get(kit.sha256):
                 problem += f"; this kit was rolled back: {reason}"
             raise KitOlderError(f"{problem}.", f"Build it with --kit-version {record.version + 1}.")
+        if kit.sha256 != record.current and manifest.kit_version - record.version > MAX_NEW_VERSION:
+            problem = f"The kit has version {manifest.kit_version}, which is too far above version {record.version}"
+            hint = f"Build it with --kit-version {record.version + 1}, or with a date such as 20261118."
+            raise KitOlderError(f"{problem}: after it, few updates would be possible.", hint)
         return self._load(kit)
 
     def load_stored(self, digest: str) -> R:
@@ -122,31 +148,51 @@ class Store(Generic[R]):
 
     def status(self) -> dict[str, Any]:
         """Describe the active, the previous and the dropped kit, for JSON."""
-        record = self.record()
-        return {
-            "kit": str(self.dropped),
-            "store": str(self.folder),
-            "current": self._stored_facts(record.current),
-            "previous": self._stored_facts(record.previous),
-            "on_probation": record.starts > 0,
-            "highest_version": record.version,
-            "dropped": self._dropped_facts(record),
-            "rolled_back": dict(record.rolled_back),
-        }
+        with rights_over(self.folder):
+            record = self.record()
+            return {
+                "kit": str(self.dropped),
+                "store": str(self.folder),
+                "current": self._stored_facts(record.current),
+                "previous": self._stored_facts(record.previous),
+                "on_probation": record.starts > 0,
+                "highest_version": record.version,
+                "dropped": self._dropped_facts(record),
+                "rolled_back": dict(record.rolled_back),
+            }
 
     def activate(self, data: bytes) -> R:
         """Make a kit the active one, on probation if there is a kit to roll back to. The caller must use the result."""
         with self._locked():
             record = self.record()
-            recognizer = self.check(data, record)
-            kit, digest = recognizer.kit, recognizer.kit.sha256
-            if digest != record.current:
+            digest = hashlib.sha256(data).hexdigest()
+            if digest == record.current:
+                return self.check(data, record)
+            with self._noted(digest, record) as record:
+                recognizer = self.check(data, record)
                 self._write(f"{digest}.kit", data)
                 if not (record.starts and record.previous):  # a kit on probation is no kit to roll back to
                     record = replace(record, previous=record.current)
-                version, starts = max(record.version, kit.manifest.kit_version), 1 if record.current else 0
-                self._save(replace(record, current=digest, version=version, series=kit.manifest.series, starts=starts))
+                manifest = recognizer.kit.manifest
+                version, starts = max(record.version, manifest.kit_version), 1 if record.current else 0
+                self._save(replace(record, current=digest, version=version, series=manifest.series, starts=starts, judged=""))
             return recognizer
+
+    @contextmanager
+    def _noted(self, digest: str, record: Record) -> Iterator[Record]:
+        """Note in the record which file is being checked, until the check ends.
+
+        If the process died during the last check of this file, for example of too little memory, it is rejected: it would
+        end every start. Without an active kit there is nothing to protect, and it is checked again.
+        """
+        if digest == record.judged and record.current:
+            raise KitError("The terminal ended while it checked this kit.", "Check it again with `edge kit install`.")
+        noted = self._save(replace(record, judged=digest))
+        try:
+            yield noted
+        except BaseException:
+            self._save(record)
+            raise
 
     def start(self) -> tuple[R, list[KitChange]]:
         """Choose the kit to start with. Return its recognizer and the changes to report.
@@ -154,6 +200,9 @@ class Store(Generic[R]):
         The dropped kit is used if it passes all checks, else the active one. A kit that was started MAX_STARTS times
         without passing its probation is rolled back.
         """
+        if os.geteuid() == 0 and controlling_user(self.folder)[0] != 0:  # root's files would end the next start of that user
+            hint = "Run the terminal as that user, or name another folder in the settings: [kit] store."
+            raise KitError(f"{self.folder} belongs to another user, and this terminal runs as root.", hint)
         changes: list[KitChange] = []
         record = self.record()
         if record.starts >= MAX_STARTS and record.previous:
@@ -206,37 +255,60 @@ class Store(Generic[R]):
             return self._save(replace(record, current=record.previous, previous="", starts=0, rolled_back=reasons))
 
     def drop(self, data: bytes) -> Kit:
-        """Check a kit and write it where a running terminal finds it. Owner and mode of the file stay as they were."""
-        kit = self.check(data).kit
-        path = self.dropped.resolve()
-        with _os_errors(path):
-            before = path.stat() if path.exists() else None
-            write_atomically(path, data, mode=0o600 if before is None else before.st_mode & 0o777)
-            _set_owner(path, before or path.parent.stat())
+        """Check a kit and write it where a running terminal finds it. Owner and mode of the file stay as they were.
+
+        Other installations wait meanwhile: of two kits that are dropped at the same time, the second must be newer.
+        """
+        with self._locked(INSTALLING):
+            record = self.record()
+            kit = self.check(data, record).kit
+            if record.judged == kit.sha256:  # a person asks for it again, and it passed all checks
+                with self._locked():
+                    record = self._save(replace(self.record(), judged=""))
+            with _os_errors(self.dropped), rights_over(self.dropped, replaced=True) as path:
+                path = path if os.geteuid() == 0 else path.resolve()  # root follows no link again
+                waiting = self._waiting(path, kit, record)
+                if waiting is not None:
+                    version = waiting.manifest.kit_version
+                    problem = f"The kit has version {kit.manifest.kit_version}, but version {version} is already in place."
+                    raise KitOlderError(problem, f"Build it with --kit-version {version + 1}.")
+                write_atomically(path, data, keep_owner=True)
         return kit
 
+    def _waiting(self, path: Path, new: Kit, record: Record) -> Kit | None:
+        """Return the dropped kit at `path` if the terminal will activate it, and would then reject the new one."""
+        try:
+            data = read_kit_bytes(path)
+            found = parse(data, self._public_key)
+            is_newer = found.manifest.kit_version >= new.manifest.kit_version
+            will_be_active = is_newer and found.sha256 not in (new.sha256, record.current, record.judged)
+            return self.check(data, record).kit if will_be_active else None
+        except EdgeError:
+            return None
+
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Exclude all other users of the store. Errors of the disk are KitErrors."""
+    def _locked(self, name: str = "") -> Iterator[None]:
+        """Exclude all other users of the store, or of a folder in it. Errors of the disk are KitErrors."""
         with _os_errors(self.folder):
-            if not self.folder.exists():
-                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                _set_owner(self.folder, self.folder.parent.stat())
-            with locked_folder(self.folder):
+            for folder in (self.folder, self.folder / name):
+                with rights_over(folder):
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with rights_over(folder), locked_folder(folder):  # looked up again: another user may have been faster
                 yield
 
     def _save(self, record: Record) -> Record:
         """Write the record. From then on it holds, and files that it does not name are deleted."""
-        self._write(RECORD, f"{json.dumps(asdict(record), indent=1)}\n".encode())
-        unused = [file for file in self.folder.glob("*.kit") if file.stem not in (record.current, record.previous)]
-        for file in [*unused, *self.folder.glob(".*.part")]:  # .part: left by a process that was killed
-            with suppress(OSError):
-                file.unlink()
+        self._write(RECORD, record.to_bytes())
+        for file in self.folder.glob("*.kit"):
+            if file.stem not in (record.current, record.previous):
+                with suppress(OSError):
+                    file.unlink()
+        with opened_folder(self.folder) as folder:
+            remove_abandoned(folder)
         return record
 
     def _write(self, name: str, data: bytes) -> None:
         write_atomically(self.folder / name, data)
-        _set_owner(self.folder / name, self.folder.stat())
 
     def _read(self, digest: str) -> bytes:
         return read_kit_bytes(self.folder / f"{digest}.kit")
@@ -249,7 +321,8 @@ class Store(Generic[R]):
 
     def _dropped_facts(self, record: Record) -> dict[str, Any] | None:
         try:
-            data = read_kit_bytes(self.dropped)
+            with rights_over(self.dropped):
+                data = read_kit_bytes(self.dropped)
         except KitError:
             return None
         digest = hashlib.sha256(data).hexdigest()
@@ -282,11 +355,5 @@ def _os_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "Use sudo, or check [kit] in the settings."
+        hint = "Run it with sudo, or as the owner of the folder, or check [kit] in the settings."
         raise KitError(f"{path} cannot be read or written ({error.strerror}).", hint) from None
-
-
-def _set_owner(path: Path, like: os.stat_result) -> None:
-    """Give a file that root wrote to the owner of `like`: the service runs as another user."""
-    if os.geteuid() == 0:
-        os.chown(path, like.st_uid, like.st_gid)

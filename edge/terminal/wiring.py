@@ -37,6 +37,9 @@ from edge.terminal.loop import Terminal
 from edge.terminal.service import SystemdNotifier
 from edge.text import printable
 
+NO_PUBLIC_KEY = (
+    "warning: [kit] public_key is not set, so this terminal runs any kit that it finds, signed or not. Sign kits, and set it."
+)
 MAX_WARNINGS = 10  # names of the door list that are not in the kit
 
 log = logging.getLogger(__name__)
@@ -113,6 +116,8 @@ def open_terminal(
         is_open = True
         for sentence in warnings:
             say(sentence)
+        if public_key is None:
+            say(NO_PUBLIC_KEY)
         if not recognizer.kit.manifest.thresholds.provisional:  # else there was a warning
             say(recognizer.kit.manifest.thresholds.sentence)
         yield terminal

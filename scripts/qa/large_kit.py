@@ -31,7 +31,7 @@ import typer
 
 from edge.kit import format as kits
 from edge.kit import selftest
-from edge.kit.manifest import Manifest, Thresholds
+from edge.kit.manifest import RESIDUALS, Manifest, Thresholds, min_confidence
 from edge.kit.store import Store
 from edge.kit.watch import KitWatch, ProbationRecognizer
 from edge.settings import Settings
@@ -51,7 +51,7 @@ def label(number: int) -> str:
 def large_kit(
     people: int, kind: str = "network", *, kit_version: int = 1, seed: int = 0, detector: bytes | None = None
 ) -> bytes:
-    """Return the bytes of a kit with random weights. Every face gets a label, because the thresholds are almost 0."""
+    """Return the bytes of a kit with random weights. Most faces get a label: the thresholds are as low as possible."""
     from export.graph import build  # not on a device: the measuring processes do not load it
     from export.measure import run_graph
 
@@ -65,7 +65,7 @@ def large_kit(
         features=spec.settings(),
         coding=asdict(factors.coding),
         precision=precision,
-        thresholds=Thresholds(confidence=1e-6, residual=1e6, provisional=True),
+        thresholds=Thresholds(confidence=min_confidence(factors.confidence, people), residual=RESIDUALS[1], provisional=True),
         model={},
         calibration={},
         versions={name: version(name) for name in ("lclrr-edge", "numpy", "onnx")},

@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from edge.kit import format as kits
+from edge.kit.manifest import MAX_VERSION
 from edge.vision.recognize import Recognizer
 from export import cli, measure
 from tests.fixtures import kits as doors
@@ -151,6 +152,7 @@ def write_broken_files(folder: Path) -> None:
         ("build door.npz -o /nowhere/x.kit --detector none", 2, "cannot be written"),
         ("build door.npz", 2, "Missing option"),
         ("build door.npz -o x.kit --detector none --kit-version 0", 2, "kit-version"),
+        (f"build door.npz -o x.kit --detector none --kit-version {MAX_VERSION}", 2, "kit-version"),
         ("build door.npz -o x.kit --detector none --series no\x07rth", 2, "printable"),
         ("build door.npz -o x.kit --precision int4", 2, "int4"),
     ],

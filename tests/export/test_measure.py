@@ -11,7 +11,7 @@ import pytest
 from edge.errors import GalleryError, PrecisionLossError, UsageError
 from edge.kit import format as kit_format
 from edge.kit.format import parse
-from edge.kit.manifest import ABSOLUTE
+from edge.kit.manifest import ABSOLUTE, RELATIVE
 from edge.vision.onnx_session import load_session
 from edge.vision.recognize import OUTPUTS
 from export import graph, integer, measure, nodes
@@ -130,7 +130,7 @@ def test_residual_limit_falls_before_the_confidence_rises(monkeypatch: pytest.Mo
     """One covered face has as large a residual as noise with a high confidence: the face is rejected, the others pass."""
     noise = len(measure.non_faces((20, 16)))
     outputs = {
-        10: {"confidence": np.full(10, 0.9), "residual": np.array([0.2] * 9 + [0.6])},
+        10: {"scores": np.zeros((10, 4)), "confidence": np.full(10, 0.9), "residual": np.array([0.2] * 9 + [0.6])},
         noise: {"confidence": np.full(noise, 0.95), "residual": np.full(noise, 0.5)},
     }
     monkeypatch.setattr(measure, "run_graph", lambda graph, crops: outputs[len(crops)])
@@ -140,6 +140,21 @@ def test_residual_limit_falls_before_the_confidence_rises(monkeypatch: pytest.Mo
     assert limits.confidence == 0.8
     assert 0.2 < limits.residual < 0.5
     assert found["faces_passed"] == pytest.approx(0.9)
+
+
+def test_thresholds_are_those_that_a_device_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A very lax calibration, of a coder that leaves more than the whole face unexplained."""
+    noise = len(measure.non_faces((20, 16)))
+    outputs = {
+        10: {"scores": np.zeros((10, 4)), "confidence": np.full(10, 0.9), "residual": np.full(10, 2.5)},
+        noise: {"confidence": np.zeros(noise), "residual": np.full(noise, 3.0)},
+    }
+    monkeypatch.setattr(measure, "run_graph", lambda graph, crops: outputs[len(crops)])
+    faces = Faces(crops=np.zeros((10, 20, 16), np.uint8), people=np.zeros(10, int))
+    lax = StrangerCalibration(confidence=0.001, target=0.9, passed=270, trials=300)
+    limits, _ = measure.thresholds(b"", faces, lax)
+    assert (limits.confidence, limits.residual) == (0.25, 2.0)
+    assert limits.problem(RELATIVE, 4) == ""
 
 
 def test_no_face_passes_if_noise_cannot_be_distinguished() -> None:
@@ -194,7 +209,8 @@ def test_experts_have_no_residual_limit_and_a_provisional_threshold_above_strang
 
     def outputs(graph: bytes, crops: Array) -> dict[str, Array]:
         values, number = next(answers)
-        return {"confidence": np.full(number, values["confidence"]), "residual": np.full(number, 3e-4)}
+        found = {"confidence": np.full(number, values["confidence"]), "residual": np.full(number, 3e-4)}
+        return found | {"scores": np.zeros((number, 2))}
 
     monkeypatch.setattr(measure, "run_graph", outputs)
     faces = measure.Faces(crops=np.zeros((4, 8, 8), np.uint8), people=np.zeros(4, int))

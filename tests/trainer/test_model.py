@@ -380,11 +380,11 @@ def test_new_bytes_are_synced_before_the_rename(tmp_path: Path, monkeypatch: pyt
         order.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
         fsync(handle)
 
-    def rename(source: Any, target: Any) -> None:
+    def rename(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         order.append("rename")
-        assert Path(source).read_bytes() == b"new"
-        assert Path(source).parent == Path(target).parent  # a rename is atomic only inside one file system
-        replace(source, target)
+        assert (tmp_path / source).read_bytes() == b"new"
+        assert src_dir_fd == dst_dir_fd  # a rename is atomic only inside one file system
+        replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "replace", rename)
@@ -426,7 +426,7 @@ def test_path_that_cannot_be_written_is_named(trained: PlainModel, tmp_path: Pat
     def forbidden(*_: Any, **__: Any) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(files.tempfile, "mkstemp", forbidden)
+    monkeypatch.setattr(files, "_open_temporary", forbidden)
     with pytest.raises(ModelError, match="Permission denied"):
         trained.save(tmp_path / "door.npz")
 

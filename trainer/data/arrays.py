@@ -1,6 +1,5 @@
 """Galleries in `.npz` and `.mat` files: grey images and labels."""
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 
 from edge.errors import GalleryError
 from edge.text import same_spelling, some
+from trainer.data.archives import TooLargeError, check_mat, open_npz
 
 HINTS = {
     ".npz": "Save it with numpy.savez, the images as one numeric array and the labels as np.array(labels, dtype=str).",
@@ -42,11 +42,12 @@ def _contents(path: Path) -> dict[str, Any]:
         if suffix == ".mat":
             from scipy.io import loadmat  # slow to load
 
+            check_mat(path)
             return {name: value for name, value in loadmat(path).items() if not name.startswith("__")}
-        if not zipfile.is_zipfile(path):
-            raise ValueError("numpy would take it for a pickle")
-        with np.load(path, allow_pickle=False) as archive:
+        with open_npz(path) as archive:
             return {name: archive[name] if name in _NAMES else None for name in archive.files}
+    except TooLargeError as error:
+        raise GalleryError(f"{path.name} {error}.", "Save it without compression.") from None
     except Exception:  # the readers raise many kinds of errors on damaged files, pickles and MATLAB 7.3 files
         raise GalleryError(f"{path.name} is not a readable {suffix} file.", HINTS[suffix]) from None
 

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 
 from edge.errors import GalleryError, UsageError
 from edge.vision.preprocess import FeatureSpec
 from trainer.baselines.registry import Parameters, method_of
+from trainer.data.archives import TooLargeError, open_npz
 from trainer.presets import PRESETS, read_toml
 from trainer.types import Array, Progress, silent
 
@@ -71,11 +73,13 @@ CELLS = (
 def load_arrays(path: str | Path, cell: Cell) -> tuple[Array, Array]:
     """Read images (N, H, W) and labels (N,) in the order of the file: the protocols count positions."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open_npz(path) as archive:
             images, labels = archive["images"], archive["labels"].astype(int)
     except OSError as error:
         raise GalleryError(f"{path} cannot be opened ({error.strerror or error}).", "Pass --data FILE.") from None
-    except (ValueError, KeyError, EOFError):
+    except TooLargeError as error:
+        raise GalleryError(f"{path} {error}.", "Save it without compression.") from None
+    except (ValueError, KeyError, EOFError, BadZipFile):
         raise GalleryError(f"{path} lacks the arrays images and labels.", "Save them with numpy.savez.") from None
     spec = cell.spec("pixels")
     if images.dtype != np.uint8 or images.shape[1:] != (spec.height, spec.width) or len(images) != len(labels):

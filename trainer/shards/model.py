@@ -14,6 +14,7 @@ import numpy as np
 
 from edge.errors import ModelError
 from edge.files import replaced_file
+from trainer.data.archives import array_header
 from trainer.method.blocks import Block
 from trainer.method.coding import Coding
 from trainer.method.experts import expert_rows
@@ -182,15 +183,8 @@ def mapped_arrays(path: Path) -> dict[str, Array]:
             file.seek(name_length + extra_length, 1)
             if member.compress_type != zipfile.ZIP_STORED:
                 raise ValueError("a member is compressed")
-            shape, is_fortran, dtype = _array_header(file)
+            shape, is_fortran, dtype = array_header(file)
             if not dtype.hasobject and 0 not in (*shape, len(shape)):
                 order: Literal["C", "F"] = "F" if is_fortran else "C"
                 arrays[member.filename.removesuffix(".npy")] = np.memmap(path, dtype, "r", file.tell(), shape, order)
     return arrays
-
-
-def _array_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, order and type of the array that starts here, and move to its data."""
-    if np.lib.format.read_magic(file) == (1, 0):
-        return np.lib.format.read_array_header_1_0(file)
-    return np.lib.format.read_array_header_2_0(file)

@@ -382,6 +382,19 @@ def test_missing_kit_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert capsys.readouterr().err == "error: No kit was found. Name one, set EDGE_KIT, or put door.kit into this folder.\n"
 
 
+def test_missing_public_key_is_said_at_every_start(
+    door: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (door / "signed.kit").write_bytes(orl_door.kit_version(1, key="ours"))
+    (door / "key.pub").write_bytes(doors.signing_keys()[1])
+    monkeypatch.setattr(Terminal, "run", lambda self, stop: None)
+    for kit in ("door.kit", "signed.kit", "signed.kit"):
+        assert run_edge(monkeypatch, "recognize", kit, "--camera", "visits.avi") == 0
+        assert capfd.readouterr().err.count(assembly.NO_PUBLIC_KEY) == 1
+    assert run_edge(monkeypatch, "recognize", "signed.kit", "--camera", "visits.avi", "--public-key", "key.pub") == 0
+    assert "public_key" not in capfd.readouterr().err
+
+
 def test_warnings_are_shown_at_the_start(
     door: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -389,8 +402,9 @@ def test_warnings_are_shown_at_the_start(
     (door / "guess.kit").write_bytes(portraits.kit())
     monkeypatch.setattr(Terminal, "run", lambda self, stop: None)
     assert run_edge(monkeypatch, "recognize", "guess.kit", "--camera", "visits.avi", "--door", "list.toml") == 0
-    liveness, strangers, misspelt = capfd.readouterr().err.splitlines()
+    liveness, strangers, misspelt, unchecked = capfd.readouterr().err.splitlines()
     assert "no liveness model" in liveness
+    assert unchecked == assembly.NO_PUBLIC_KEY
     assert "without photos of strangers" in strangers
     assert "nob?ody, who is not in the kit" in misspelt
 

@@ -116,10 +116,10 @@ def test_failed_write_leaves_the_previous_state(
     before = enrolled("anna", frames(1)[:5], tmp_path).files
     write = storage.write_atomically
 
-    def fail_at_the_third(path: Path, data: bytes) -> None:
-        if path.name.endswith(f"{len(before) + 3:02}.png") or path.name.endswith("-03.png"):
+    def fail_at_the_third(name: str, data: bytes, *, folder: int) -> None:
+        if name.endswith((f"{len(before) + 3:02}.png", "-03.png")):
             raise failure
-        write(path, data)
+        write(name, data, folder=folder)
 
     monkeypatch.setattr(storage, "write_atomically", fail_at_the_third)
     for name, person, output in (("anna", frames(1)[5:], tmp_path), ("ben", frames(3), tmp_path / "new")):
@@ -127,6 +127,39 @@ def test_failed_write_leaves_the_previous_state(
             enrolled(name, person, output)
     assert sorted(file for file in tmp_path.rglob("*") if file.is_file()) == sorted(before)
     assert not (tmp_path / "new").exists()
+
+
+def test_folder_of_a_person_that_is_a_link_is_an_error_before_the_session(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "photos").mkdir()
+    for name, target in (("anna", "../elsewhere"), ("ben", "../missing")):
+        (tmp_path / "photos" / name).symlink_to(target)
+        camera = recording(frames(1))
+        with pytest.raises(UsageError, match=f"{name} is a symbolic link") as error:
+            enrol(name, camera, finder(80), tmp_path / "photos", when=WHEN)
+        assert (error.value.exit_code, camera.health.frames) == (2, 0)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert not (tmp_path / "missing").exists()
+
+
+def test_link_that_appears_during_the_session_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos = enrolled("anna", frames(1)[:5], tmp_path / "first").session.photos
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "anna").symlink_to("../elsewhere")
+    with pytest.raises(UsageError, match="is a symbolic link"):
+        storage.write(tmp_path / "photos" / "anna", photos, WHEN)
+    monkeypatch.setattr(storage, "_refuse_link", lambda folder: None)  # the link appears after the check
+    with pytest.raises(UsageError, match="cannot be written"):
+        storage.write(tmp_path / "photos" / "anna", photos, WHEN)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_folder_of_all_people_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "photos").symlink_to("disk")
+    files = enrolled("anna", frames(1)[:5], tmp_path / "photos").files
+    assert sorted((tmp_path / "disk" / "anna").iterdir()) == [tmp_path / "disk" / "anna" / file.name for file in files]
 
 
 def test_too_few_photos_is_an_error_with_the_reasons(tmp_path: Path) -> None:
