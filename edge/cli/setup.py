@@ -13,6 +13,7 @@ from edge import settings as configuration
 from edge.camera.sources import open_camera
 from edge.cli import common as console
 from edge.cli import options
+from edge.enrol import attack as attacks
 from edge.enrol import storage
 from edge.enrol.session import GAP_SECONDS, MIN_PHOTOS, PHOTOS
 from edge.errors import KitError, SettingsError
@@ -52,8 +53,19 @@ def template() -> None:
 def capture(
     name: Annotated[str, typer.Argument(help="Name of the person in front of the camera.")],
     camera: Annotated[str, options.CAMERA] = "0",
-    output: Annotated[Path, typer.Option(help="Folder for the photos, with one folder per person.")] = Path("photos"),
-    photos: Annotated[int, typer.Option(min=1, max=1000, help="How many photos to take.")] = PHOTOS,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for the photos, with one folder per person (default: photos, or attacks).")
+    ] = None,
+    photos: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, help=f"How many photos to take (default: {PHOTOS}, or {attacks.FRAMES} with --attack)."),
+    ] = None,
+    attack: Annotated[
+        str | None,
+        typer.Option(
+            metavar="print|replay|live", help="Record a print, a screen or a live face instead, to measure the liveness model."
+        ),
+    ] = None,
     min_photos: Annotated[
         int, typer.Option("--min", min=1, help="Write nothing if there are fewer good photos.")
     ] = MIN_PHOTOS,
@@ -72,6 +84,19 @@ def capture(
     with suppress(KitError):
         kit = paths.find_kit(kit)
     recognizer = None if kit is None else options.load_recognizer(kit, public_key)
+    if attack is not None:
+        if recognizer is None:
+            raise KitError("Measuring the liveness model needs a kit.", "Name one with --kit.")
+        with open_camera(camera) as source:
+            folder, number = output or Path("attacks"), photos or attacks.FRAMES
+            recorded = attacks.record(
+                name, attack, source, recognizer, folder, when=datetime.now(), frames=number, say=console.say
+            )
+        console.print_json(recorded.facts())
+        for message in recorded.messages():
+            console.say(message)
+        return
+    photos = photos or PHOTOS
     face_detector = storage.choose_detector(detector, None if recognizer is None else recognizer.kit, min_face=min_face)
     identify = None if recognizer is None else storage.identify_with(recognizer)
     with open_camera(camera, images_per_second=1 / GAP_SECONDS) as source:
@@ -79,7 +104,7 @@ def capture(
             name,
             source,
             face_detector,
-            output,
+            output or Path("photos"),
             when=datetime.now(),
             photos=photos,
             min_photos=min(min_photos, photos),

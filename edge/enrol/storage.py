@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from edge.camera.base import Camera
 from edge.camera.photo import SUFFIXES, read_photo
-from edge.enrol.session import ADVICE, MIN_PHOTOS, PHOTOS, SIMILARITY, CaptureSession, Identify, Photo
+from edge.enrol.session import ADVICE, MIN_PHOTOS, PHOTOS, SIMILARITY, CaptureSession, Identify
 from edge.errors import DetectorMissingError, GalleryError, KitError, KitUnsafeError, TooFewPhotosError, UsageError
 from edge.files import opened_folder, remove_abandoned, write_atomically
 from edge.kit import guard as onnx_guard
@@ -113,7 +113,7 @@ def enrol(
             next((ADVICE[reason] for reason in reasons if reason in ADVICE), "Show the face for longer, from several sides."),
         )
     with rights_over(output):
-        return Enrolment(files=write(folder, session.photos, when), session=session)
+        return Enrolment(files=write(folder, [photo.image for photo in session.photos], when), session=session)
 
 
 def check_name(name: str) -> str:
@@ -184,8 +184,8 @@ def _read_features(output: Path, detector: FaceDetector, *, only: str | None) ->
     return rows
 
 
-def write(folder: Path, photos: Sequence[Photo], when: datetime) -> tuple[Path, ...]:
-    """Write all photos or none, as PNG files (lossless) that only the owner can read. Existing photos stay.
+def write(folder: Path, images: Sequence[NDArray[np.uint8]], when: datetime) -> tuple[Path, ...]:
+    """Write all images or none, as PNG files (lossless) that only the owner can read. Existing photos stay.
 
     The folder of all people may be a symbolic link that the user made. The folder of the person may not: photos of a face
     would be written to an unknown place.
@@ -200,7 +200,7 @@ def write(folder: Path, photos: Sequence[Photo], when: datetime) -> tuple[Path, 
                 os.mkdir(folder.name, 0o700, dir_fd=people)
             _refuse_link(folder)
             with opened_folder(folder.name, inside=people) as own:
-                _write_photos(own, names, photos, files)
+                _write_images(own, names, images, files)
     except BaseException as error:  # also Ctrl-C
         for place in new_folders:
             if place.is_dir() and not place.is_symlink() and not any(place.iterdir()):
@@ -211,14 +211,14 @@ def write(folder: Path, photos: Sequence[Photo], when: datetime) -> tuple[Path, 
     return tuple(folder / name for name in files)
 
 
-def _write_photos(folder: int, names: Iterator[str], photos: Sequence[Photo], files: list[str]) -> None:
-    """Write photos under names that are free to a folder given by its descriptor, and list them in `files`."""
+def _write_images(folder: int, names: Iterator[str], images: Sequence[NDArray[np.uint8]], files: list[str]) -> None:
+    """Write images under names that are free to a folder given by its descriptor, and list them in `files`."""
     remove_abandoned(folder)
     existing = set(os.listdir(folder))
     try:
-        for photo in photos:
+        for image in images:
             files.append(next(name for name in names if name not in existing))
-            write_atomically(files[-1], cv2.imencode(".png", photo.image)[1].tobytes(), folder=folder)
+            write_atomically(files[-1], cv2.imencode(".png", image)[1].tobytes(), folder=folder)
     except BaseException:
         for name in files:
             with suppress(FileNotFoundError):
