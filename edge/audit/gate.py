@@ -2,7 +2,6 @@
 
 import logging
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from edge.audit.crypto import Seal
 from edge.audit.log import AuditLog
+from edge.clock import boottime
 from edge.errors import AuditError, require
 from edge.events.event import Event, utc_text
 from edge.events.health import Count
@@ -66,7 +66,7 @@ class AuditGate:
         settings: AuditSettings,
         sinks: Iterable[Sink],
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boottime,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.is_failing = False

@@ -11,7 +11,6 @@ import queue
 import re
 import socket
 import ssl
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from edge.clock import boottime
 from edge.credentials import read_secret, tls_context
 from edge.errors import SinkError, require
 from edge.events.event import Event, message
@@ -96,7 +96,7 @@ class MqttSink(Worker[Event]):
     except the queue, so no grant is repeated unchanged: each attempt reads the clock.
     """
 
-    def __init__(self, settings: MqttSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: MqttSettings, *, clock: Callable[[], float] = boottime) -> None:
         try:
             import paho.mqtt.client  # noqa: F401
         except ImportError:
