@@ -17,7 +17,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from edge.audit.crypto import Seal
 from edge.audit.gate import AuditSettings
-from edge.camera.base import STALL_SECONDS, display_name
+from edge.camera.base import FROZEN_SECONDS, STALL_SECONDS, display_name
 from edge.credentials import read_secret
 from edge.decision import doorlist
 from edge.decision.challenge import LivenessSettings
@@ -84,11 +84,14 @@ class CameraSettings:
     """Frames per second taken from a live camera, at most."""
     stall_seconds: float = STALL_SECONDS
     """A live camera without a frame for so long is lost, and is opened again."""
+    frozen_seconds: float = FROZEN_SECONDS
+    """A live camera whose frames do not change for so long is frozen. Repeated frames never count."""
 
     def __post_init__(self) -> None:
         require(self.source_file is None or self.source_env is None, "source_file and source_env cannot both be set")
         _check_range("max_fps", self.max_fps, 0.1, 1000)
         _check_range("stall_seconds", self.stall_seconds, 0.5, 60)
+        _check_range("frozen_seconds", self.frozen_seconds, 1, 60)
 
     @property
     def address(self) -> str:

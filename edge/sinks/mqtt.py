@@ -122,7 +122,7 @@ class MqttSink(Worker[Event]):
         self._maintain()
         topic, settings, age_seconds = self._settings.topic, self._settings, self.waited_seconds()
         if event.kind in ("start", "camera"):
-            self._camera = "OFF" if event.outcome == "lost" else "ON"
+            self._camera = "OFF" if event.outcome in ("lost", "frozen") else "ON"
             self._publish(f"{topic}/camera", self._camera, retain=True)
         fields = message(event, age_seconds=age_seconds, grant_seconds=settings.grant_seconds, names=settings.names)
         # The broker deletes a grant that a sleeping subscriber did not fetch in time.

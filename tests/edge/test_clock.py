@@ -1,4 +1,4 @@
-"""The clock of the door runs on while the device is suspended, and everything that decides whether something is fresh uses it."""
+"""The clock of the door runs on while the device is suspended, and all parts that decide about freshness use it."""
 
 from __future__ import annotations
 
