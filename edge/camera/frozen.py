@@ -29,9 +29,8 @@ class FrozenCheck:
         Some repeated frames between new ones are normal: a stream may have more frames than its sensor gives.
         """
         image = np.ascontiguousarray(frame.image)
-        checksum = zlib.crc32(
-            image.data, zlib.crc32(repr(image.shape).encode())
-        )  # if two images share one, a frame is ignored
+        # If two images share a checksum, a frame is ignored.
+        checksum = zlib.crc32(image.data, zlib.crc32(repr(image.shape).encode()))
         is_repeated = checksum in self._checksums
         if is_repeated:
             self._checksums.remove(checksum)
