@@ -32,6 +32,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Any
 
+import cv2
 import numpy as np
 import typer
 
@@ -41,6 +42,7 @@ from scripts.qa.soak_report import ALLOWED, TIMED, UNLISTED, Figure, Record, Sho
 from tests.fakes.mjpeg_server import MjpegServer, jpeg, part
 from tests.fakes.mqtt_broker import Broker, Subscriber, free_port
 from tests.fixtures import orl_door
+from tests.fixtures.noise import with_noise
 
 STRANGERS = tuple(f"s{number}" for number in range(11, 41))
 VISIT_SECONDS, EMPTY_SECONDS, FRAME_SECONDS = 5.0, 1.6, 0.08
@@ -85,14 +87,16 @@ class FaultyCamera:
     """Shows frames to the terminal. Each fault gets the current frames, and is called in the middle of a visit."""
 
     def __init__(self, server: MjpegServer, rng: np.random.Generator) -> None:
-        self.server, self.rng = server, rng
+        self.server, self.rng, self.number = server, rng, 0
 
     def show(self, frames: tuple[bytes, ...], seconds: float) -> None:
         end = boottime() + seconds
         for frame in cycle(frames):
             if boottime() >= end:
                 return
-            self.send(part(frame))
+            self.number += 1
+            image = cv2.imdecode(np.frombuffer(frame, np.uint8), cv2.IMREAD_COLOR)
+            self.send(part(jpeg(with_noise(image, self.number))))
             time.sleep(FRAME_SECONDS)
 
     def send(self, data: bytes) -> None:
