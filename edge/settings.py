@@ -18,11 +18,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from edge.audit.crypto import Seal
 from edge.audit.gate import AuditSettings
 from edge.audit.head import read_head_key
-from edge.camera.base import STALL_SECONDS, display_name
+from edge.camera.base import FROZEN_SECONDS, STALL_SECONDS, display_name
 from edge.credentials import read_secret
 from edge.decision import doorlist
 from edge.decision.challenge import LivenessSettings
 from edge.decision.doorlist import DoorList
+from edge.decision.track import GAP_SECONDS
 from edge.decision.visit import VisitRules
 from edge.errors import DoorListError, EdgeError, SettingsError, require
 from edge.files import read_bytes
@@ -39,6 +40,8 @@ from edge.vision.quality import QualityLimits
 
 MAX_BYTES = 1 << 20
 MAX_THREADS = 64
+MIN_FPS = 5.0
+"""Frames per second that a door needs: the face must be seen again within `GAP_SECONDS`."""
 _PASSWORD = re.compile(r"://([^/]*:[^/]*@|.*(pass|pwd|token|secret|auth|key)\w*=)", re.IGNORECASE)
 _EXPECTED = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path", str: "text"}
 
@@ -82,14 +85,19 @@ class CameraSettings:
     wait: bool = False
     """Wait for a camera that is not connected yet."""
     max_fps: float = 15.0
-    """Frames per second taken from a live camera, at most."""
+    """Frames per second taken from a live camera, at most. 5 or more: a face that is not seen for 0.3 seconds starts a new
+    visit."""
     stall_seconds: float = STALL_SECONDS
     """A live camera without a frame for so long is lost, and is opened again."""
+    frozen_seconds: float = FROZEN_SECONDS
+    """A live camera whose frames do not change for so long is frozen. Repeated frames never count."""
 
     def __post_init__(self) -> None:
         require(self.source_file is None or self.source_env is None, "source_file and source_env cannot both be set")
-        _check_range("max_fps", self.max_fps, 0.1, 1000)
+        why = f"a face that is not seen for {GAP_SECONDS:g} seconds starts a new visit, so a slow camera grants nothing"
+        require(MIN_FPS <= self.max_fps <= 1000, f"max_fps must be between {MIN_FPS:g} and 1000, not {self.max_fps:g}: {why}")
         _check_range("stall_seconds", self.stall_seconds, 0.5, 60)
+        _check_range("frozen_seconds", self.frozen_seconds, 1, 60)
 
     @property
     def address(self) -> str:

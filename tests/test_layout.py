@@ -15,7 +15,7 @@ import pytest
 from tests.fixtures.data import ROOT
 
 PACKAGES = ("edge", "trainer", "export")
-BASE = {"errors", "text", "files", "paths", "credentials", "keys", "stages", "privileges"}
+BASE = {"clock", "errors", "text", "files", "paths", "credentials", "keys", "stages", "privileges"}
 """Modules of edge that every room may import."""
 ALLOWED = {
     # The data path.

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from edge.audit.clock import ClockTrust
 from edge.audit.crypto import Seal
 from edge.audit.head import head_mac, read_head_key
 from edge.audit.log import AuditLog
+from edge.clock import boottime
 from edge.errors import AuditError, require
 from edge.events.event import Event, utc_text
 from edge.events.health import Count
@@ -67,7 +67,7 @@ class AuditGate:
         settings: AuditSettings,
         sinks: Iterable[Sink],
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boottime,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._write_failed = self._check_failed = False  # the last time

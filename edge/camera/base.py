@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 STALL_SECONDS = 2.0
 """A live camera without a frame for this long is opened again, by default."""
+FROZEN_SECONDS = 5.0
+"""A live camera whose frames do not change for this long is frozen, by default."""
 OPEN_SECONDS = 10.0
 """Time limit for the first frame of a live source: a network camera waits for its next key frame."""
 
@@ -22,7 +24,8 @@ class Frame:
     image: NDArray[np.uint8]
     """(H, W, 3), BGR."""
     captured: float
-    """Capture time in seconds of the camera's clock, never in the future; compare with Camera.now()."""
+    """Capture time in seconds of the camera's clock, never in the future; compare with Camera.now(). -inf: the frame is not
+    used."""
     number: int
     """Counts from 1. Numbers are missing where frames were dropped."""
 

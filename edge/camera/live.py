@@ -14,6 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from edge.camera.base import OPEN_SECONDS, STALL_SECONDS, Camera, CameraHealth, Frame, Source, is_bgr
+from edge.clock import boottime
 from edge.errors import CameraError
 
 RETRY_SECONDS = (0.5, 10.0)
@@ -49,7 +50,7 @@ class LiveCamera(Camera):
         *,
         stall_seconds: float = STALL_SECONDS,
         wait: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boottime,
     ) -> None:
         """`connect` opens the source. Unless `wait` is true, the first attempt must give a frame, or CameraError is raised."""
         super().__init__(name)
@@ -92,7 +93,7 @@ class LiveCamera(Camera):
             )
 
     def now(self) -> float:
-        return time.monotonic()
+        return self._clock()
 
     def frame(self, timeout: float) -> Frame | None:
         until = time.monotonic() + timeout

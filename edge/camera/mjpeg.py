@@ -8,16 +8,15 @@ import os
 import re
 import select
 import socket
-import time
-import urllib.error
-import urllib.request
 from http.client import HTTPException, HTTPResponse
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from numpy.typing import NDArray
 
+from edge.camera import jpeg
+from edge.camera.http_stream import reason
 from edge.camera.photo import PhotoError, decode_bytes
+from edge.camera.stamps import CaptureTimes
 from edge.errors import CameraError
 
 MAX_FRAME_BYTES = 8 * 2**20
@@ -69,10 +68,10 @@ class Parts:
             self._arrived = None
 
 
-def decode(jpeg: bytes) -> NDArray[Any] | None:
+def decode(data: bytes) -> NDArray[Any] | None:
     """Decode a JPEG to BGR. Return None if it is truncated, too large or not a JPEG."""
     try:
-        return decode_bytes(jpeg, colour=True) if jpeg.startswith(b"\xff\xd8") else None
+        return decode_bytes(data, colour=True) if data.startswith(jpeg.START) else None
     except PhotoError:
         return None
 
@@ -80,8 +79,8 @@ def decode(jpeg: bytes) -> NDArray[Any] | None:
 class MjpegStream:
     """One connection to a camera that sends MJPEG."""
 
-    def __init__(self, response: HTTPResponse, boundary: bytes) -> None:
-        self._response = response
+    def __init__(self, response: HTTPResponse, boundary: bytes, times: CaptureTimes) -> None:
+        self._response, self._times = response, times
         self._parts = Parts(boundary)
         # A second handle on the connection for interrupt(): the first belongs to the reading thread.
         self._socket = socket.socket(fileno=os.dup(response.fileno()))
@@ -104,7 +103,7 @@ class MjpegStream:
                         raise CameraError("The camera closed the connection.")
                     break
                 backlog += len(data)
-                parts = self._parts.feed(data, time.monotonic())
+                parts = self._parts.feed(data, self._times.arrived())
                 seen += len(parts)
                 newest = parts[-1] if parts else newest
         except (OSError, HTTPException) as error:
@@ -122,37 +121,9 @@ class MjpegStream:
         self._response.close()
 
 
-def connect(url: str, timeout: float) -> MjpegStream | None:
-    """Open the stream at `url`, with basic or digest login and without a proxy. Return None if it is not MJPEG."""
-    at = urlsplit(url)
-    host = at.netloc.rpartition("@")[2]
-    plain = at._replace(netloc=host).geturl()
-    passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
-    if at.username is not None:
-        passwords.add_password(None, f"{at.scheme}://{host}/", unquote(at.username), unquote(at.password or ""))
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}),
-        urllib.request.HTTPBasicAuthHandler(passwords),
-        urllib.request.HTTPDigestAuthHandler(passwords),
-    )
-    try:
-        response = opener.open(plain, timeout=timeout)
-    except urllib.error.HTTPError as error:
-        error.close()
-        hint = "Write the address as http://user:password@host/path." if error.code in (401, 403) else ""
-        raise CameraError(f"The camera responds with HTTP error {error.code}.", hint) from None
-    except (OSError, HTTPException, ValueError, LookupError) as error:  # the last two: an invalid login challenge
-        raise CameraError(f"The camera cannot be reached: {reason(error)}.") from None
+def stream(response: HTTPResponse, times: CaptureTimes) -> MjpegStream | None:
+    """Return the stream of a response, or None if it is not MJPEG."""
     boundary = response.headers.get_param("boundary")
     if response.headers.get_content_maintype() == "multipart" and isinstance(boundary, str) and boundary.strip("-"):
-        return MjpegStream(response, boundary.encode("ascii", "replace"))
-    response.close()
+        return MjpegStream(response, boundary.encode("ascii", "replace"), times)
     return None
-
-
-def reason(error: BaseException) -> str:
-    """Why a connection failed, without the address, which may contain a password."""
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(cause, TimeoutError):
-        return "timeout"
-    return cause.strerror.lower() if isinstance(cause, OSError) and cause.strerror else type(cause).__name__

@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from edge.camera import jpeg
 from edge.errors import GalleryError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".pgm", ".bmp", ".webp")
@@ -16,8 +17,7 @@ MAX_BYTES = 1 << 28
 MAX_PIXELS = 1 << 26
 """A small file can claim a size beyond the memory of the device. OpenCV accepts up to 1 << 30."""
 
-# A frame header. An embedded preview has one too, so all are searched; the length byte must fit, which excludes noise.
-_JPEG_FRAME = re.compile(rb"\xff[\xc0-\xcf]\0[\x0b\x0e\x11\x14][\x02-\x10](..)(..)[\1-\4]", re.DOTALL)
+_PNG = b"\x89PNG\r\n\x1a\n"
 _NETPBM = re.compile(rb"P[1-6]" + 2 * rb"(?:\s|#[^\r\n]*[\r\n])+([0-9]{1,9})" + rb"\s")
 
 
@@ -56,12 +56,12 @@ def decode(path: Path, *, colour: bool = False) -> NDArray[Any]:
 
 def decode_bytes(data: bytes, *, colour: bool) -> NDArray[Any]:
     """As `decode`, for the content of a file."""
-    number = pixels(data)
+    number, is_complete = measure(data)
     if len(data) > MAX_BYTES or number > MAX_PIXELS:
         raise PhotoError("too large")
     if number == 0:  # OpenCV reads more formats, and each decoder is a risk
         raise PhotoError("not a readable image")
-    if is_truncated(data):  # some versions of OpenCV fill the missing part with grey, or write to the terminal
+    if not is_complete:  # some versions of OpenCV fill the missing part with grey, or write to the terminal
         raise PhotoError("truncated file")
     flags = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR
     if data.startswith(b"RIFF"):
@@ -72,19 +72,25 @@ def decode_bytes(data: bytes, *, colour: bool) -> NDArray[Any]:
         image = None
     if image is None or image.dtype not in (np.uint8, np.uint16):
         raise PhotoError("not a readable image")
+    if image.shape[0] * image.shape[1] > MAX_PIXELS:  # the decoder read another size than we did
+        raise PhotoError("too large")
     if (image.ndim == 3) == colour:
         return image
     return cv2.cvtColor(image, cv2.COLOR_GRAY2BGR if colour else cv2.COLOR_BGR2GRAY)
 
 
-def pixels(data: bytes) -> int:
-    """Return the number of pixels that the header of a JPEG, PNG, WebP, BMP or Netpbm file states, or 0 for other data."""
+def measure(data: bytes) -> tuple[int, bool]:
+    """Return the number of pixels that the header of a JPEG, PNG, WebP, BMP or Netpbm file states, and whether it is complete.
+
+    The number is 0 for other data. The end of a WebP, BMP or Netpbm file is not checked.
+    """
+    is_complete = True
     try:
-        if data.startswith(b"\xff\xd8"):
-            sides = (struct.unpack(">HH", b"".join(found.groups())) for found in _JPEG_FRAME.finditer(data))
-            return max((height * width for height, width in sides), default=0)
-        if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        if data.startswith(jpeg.START):
+            return jpeg.walk(data)
+        if data.startswith(_PNG):
             width, height = struct.unpack_from(">II", data, 16)
+            is_complete = b"IEND" in data
         elif data.startswith(b"BM"):
             is_old = data[14:18] == b"\x0c\0\0\0"
             width, height = struct.unpack_from("<HH" if is_old else "<ii", data, 18)
@@ -100,19 +106,5 @@ def pixels(data: bytes) -> int:
             found = _NETPBM.match(data)
             width, height = (int(side) for side in found.groups()) if found else (0, 0)
     except struct.error:  # the header itself is truncated
-        return 0
-    return abs(width * height)
-
-
-def is_truncated(data: bytes) -> bool:
-    """Whether a JPEG or PNG has no end mark."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return b"IEND" not in data
-    if not data.startswith(b"\xff\xd8"):
-        return False
-    # Skip the segments of the header: an embedded thumbnail has its own end mark.
-    at = 2
-    while data[at : at + 1] == b"\xff" and data[at + 1 : at + 2] != b"\xda":
-        is_filler = data[at + 1 : at + 2] == b"\xff"
-        at += 1 if is_filler else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return data.find(b"\xff\xd9", at) < 0
+        return 0, False
+    return abs(width * height), is_complete

@@ -1,7 +1,6 @@
 """Video files and folders of images as a camera."""
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge.camera.base import Camera, CameraHealth, Frame, is_bgr
+from edge.clock import boottime
 from edge.errors import CameraError
 
 
@@ -23,7 +23,7 @@ class Recording(Camera):
         self._images = images
         self._lock = threading.Lock()
         self._number = self._broken = 0
-        self._captured = self._returned_at = self._start = time.monotonic()
+        self._captured = self._returned_at = self._start = boottime()
         self._next = self._read()
         if self._next is None:
             raise CameraError(f"{name} contains no readable image.", "Check that other programs can play it.")
@@ -40,16 +40,16 @@ class Recording(Camera):
 
     def now(self) -> float:
         with self._lock:
-            return self._captured + (time.monotonic() - self._returned_at if self._number else 0)
+            return self._captured + (boottime() - self._returned_at if self._number else 0)
 
     def frame(self, timeout: float) -> Frame | None:
         with self._lock:
             if self._next is None:
                 return None
-            image, self._captured = self._next
+            (image, self._captured), self._next = self._next, None  # an error while reading ends the recording
             self._number += 1
             self._next = self._read()
-            self._returned_at = time.monotonic()
+            self._returned_at = boottime()
             return Frame(image=image, captured=self._captured, number=self._number)
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ def recognize(
     window: Annotated[int | None, typer.Option(min=2, help="...among this many recent frames.")] = None,
     min_face: Annotated[int | None, options.MIN_FACE_WIDTH] = None,
     max_fps: Annotated[
-        float | None, typer.Option(min=0.1, help="Frames per second taken from a live camera, at most.")
+        float | None, typer.Option(help="Frames per second taken from a live camera, at most (5 or more).")
     ] = None,
     threads: Annotated[int | None, options.THREADS] = None,
     wait: Annotated[bool | None, typer.Option("--wait/--no-wait", help="Wait for a camera that is not connected yet.")] = None,

@@ -19,9 +19,10 @@ AMBIGUOUS = "ambiguous"  # the visit could contain two people: its scores are no
 JITTER = 0.3  # apparent movement of a face that stands still
 SPEED = 3.0  # additional movement per second
 MAX_MOVE = 1.0  # maximum movement between two frames
+MAX_SURE_MOVE = 1 / 3  # after a longer movement it may be another face that stands beside the place
 CLEARER = 3.0  # a distance this many times longer than another one is not a rival match
 MAX_GROWTH = 2.0  # maximum change of the size of a face between two frames
-GAP_SECONDS = 0.5  # after a longer gap it may be another face
+GAP_SECONDS = 0.3  # after a longer gap it may be another face
 MAX_COORDINATE = 1e6
 
 
@@ -46,9 +47,10 @@ class Tracker:
     def update(self, captured: float, boxes: Sequence[Box], decided: Container[int] = ()) -> list[int | None]:
         """Return the visit of each face of a frame.
 
-        `decided` visits are not recognised again: after a gap their face starts a new visit, because it may be the next
-        person. A face gets None if its box is invalid, if there are too many visits, or if the frame is not newer than the
-        last one.
+        After a gap or a jump, the face of an undecided visit starts a new visit, and the scores of the old one are not used:
+        it may be the next person. `decided` visits are not recognised again: after a gap their face starts a new visit too,
+        but a jump does not give a second decision about one person. A face gets None if its box is invalid, if there are too
+        many visits, or if the frame is not newer than the last one.
         """
         if not self._captured < captured < math.inf:
             return [None] * len(boxes)
@@ -61,7 +63,8 @@ class Tracker:
         per_track, per_face = Counter(track for track, _ in links), Counter(face for _, face in links)
         visits: list[int | None] = [None] * len(boxes)
         for track, face in links:
-            if per_track[track] == per_face[face] == 1:
+            is_only = per_track[track] == per_face[face] == 1
+            if is_only and (track in decided or _is_sure(self._tracks[track], faces[face])):
                 visits[face] = track
                 self._tracks[track] = replace(faces[face], label=self._tracks[track].label)
             elif self._tracks.pop(track, None):
@@ -134,7 +137,15 @@ def _links(tracks: Mapping[int, _Track], faces: Mapping[int, _Track]) -> list[tu
 
 def _distance(track: _Track, face: _Track) -> float | None:
     """Return how far a face moved, in face sizes, or None if it cannot be the same person."""
-    sizes = track.size, face.size
-    moved = math.dist(track.centre, face.centre) / (sum(sizes) / 2)
+    sizes, moved = (track.size, face.size), _moved(track, face)
     limit = min(MAX_MOVE, JITTER + SPEED * (face.seen - track.seen))
     return moved if moved <= limit and max(sizes) <= MAX_GROWTH * min(sizes) else None
+
+
+def _is_sure(track: _Track, face: _Track) -> bool:
+    """Whether there was no gap and no jump in which another person could have taken the place."""
+    return face.seen - track.seen <= GAP_SECONDS and _moved(track, face) <= MAX_SURE_MOVE
+
+
+def _moved(track: _Track, face: _Track) -> float:
+    return math.dist(track.centre, face.centre) / ((track.size + face.size) / 2)

@@ -25,8 +25,8 @@ class Event:
     kind: str
     """start, camera, kit, challenge, decision or stop."""
     outcome: str | None = None
-    """decision: granted or denied. camera: lost or back. kit: installed, rejected or rolled back. challenge: the movement
-    that the visitor must make (left, right or down)."""
+    """decision: granted or denied. camera: lost, frozen or back. kit: installed, rejected or rolled back. challenge: the
+    movement that the visitor must make (left, right or down)."""
     reason: str | None = None
     """Why, in a few words. challenge: the sentence to say or show."""
     label: str | None = None

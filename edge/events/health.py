@@ -20,6 +20,8 @@ class Count(StrEnum):
     CAMERA_DROPPED = "dropped"
     CAMERA_BROKEN = "broken"
     CAMERA_RECONNECTS = "reconnects"
+    CAMERA_REPEATED = "repeated"
+    CAMERA_FROZEN = "frozen"
     LOGGED = "logged"
     NOT_LOGGED = "not logged"
     WITHHELD = "withheld"
@@ -30,8 +32,11 @@ class Health(TypedDict):
 
     camera: str
     camera_up: bool
+    """Whether new frames arrive."""
+    camera_frozen: bool
+    """Whether frames arrive that do not change."""
     frame_age_seconds: float | None
-    """Age of the newest processed frame; None before the first."""
+    """Age of the newest processed frame, without repeated ones; None before the first."""
     error: str
     kit: str
     thresholds: str

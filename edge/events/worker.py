@@ -4,11 +4,11 @@ import logging
 import math
 import random
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from edge.clock import boottime
 from edge.events.sink import OutputClosed, SinkHealth
 from edge.text import plural
 
@@ -54,7 +54,7 @@ class Worker(Generic[T]):
         close_seconds: float = CLOSE_SECONDS,
         idle: Callable[[], float | None] = lambda: None,
         finish: Callable[[], object] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boottime,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._counts = Counter[str]()

@@ -35,6 +35,8 @@ COUNTERS = {
     Count.CAMERA_DROPPED: ("edge_camera_frames_dropped", "Camera frames dropped because processing was too slow."),
     Count.CAMERA_BROKEN: ("edge_camera_frames_broken", "Camera frames that could not be decoded."),
     Count.CAMERA_RECONNECTS: ("edge_camera_reconnects", "Times that the camera was lost and reconnected."),
+    Count.CAMERA_REPEATED: ("edge_camera_frames_repeated", "Camera frames that repeated an earlier one and did not count."),
+    Count.CAMERA_FROZEN: ("edge_camera_freezes", "Times that the frames of the camera did not change any more."),
 }
 
 
@@ -57,7 +59,8 @@ def problems(health: Mapping[str, Any]) -> list[str]:
     age = health["frame_age_seconds"]
     old = "no frame was processed yet" if age is None else f"no frame was processed for {age:.0f} seconds"
     found = {
-        "the camera is lost": not health["camera_up"],
+        "the camera is frozen": health["camera_frozen"],
+        "the camera is lost": not health["camera_up"] and not health["camera_frozen"],
         old: age is None or age > MAX_FRAME_AGE_SECONDS,
         **{f"{part} failed": True for part in health["failing"]},
     }
@@ -123,7 +126,7 @@ class Metrics(Site):
                 family.add_metric(names, value)
             yield family
         age = health["frame_age_seconds"]
-        yield core.GaugeMetricFamily("edge_camera_up", "1 while the camera delivers frames.", int(health["camera_up"]))
+        yield core.GaugeMetricFamily("edge_camera_up", "1 while the camera delivers new frames.", int(health["camera_up"]))
         yield core.GaugeMetricFamily("edge_frame_age_seconds", "Age of the last frame.", math.nan if age is None else age)
         running = {"version": version("lclrr-edge"), "kit": health["kit"]}
         yield core.InfoMetricFamily("edge_terminal", "Version and kit of this terminal.", running)

@@ -6,10 +6,10 @@ import shlex
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from edge.clock import boottime
 from edge.errors import UsageError, require
 from edge.events.event import Event
 from edge.events.worker import DeliveryError, Worker
@@ -28,7 +28,7 @@ class CommandSink(Worker[Event]):
 
     GRACE_SECONDS = 0.5
 
-    def __init__(self, command: str, seconds: float = 5.0, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, command: str, seconds: float = 5.0, *, clock: Callable[[], float] = boottime) -> None:
         check_seconds(seconds)
         self._argv, self._seconds = split_command(command), seconds
         self._deadline = math.inf

@@ -1,12 +1,12 @@
 """A relay on a pin of the device: on for some seconds after each grant, off at all other times. Needs gpiozero."""
 
 import math
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
+from edge.clock import boottime
 from edge.errors import SinkError, require
 from edge.events.event import Event
 from edge.events.worker import DeliveryError, Worker
@@ -55,7 +55,7 @@ def open_sink(settings: GpioSettings) -> "Relay":
 class Relay(Worker[Event]):
     """A sink that switches a relay on for `seconds` after each grant. A pin that hangs delays no frame."""
 
-    def __init__(self, device: OutputDevice, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, device: OutputDevice, seconds: float, *, clock: Callable[[], float] = boottime) -> None:
         self._device, self._seconds = device, seconds
         self._is_on, self._until = False, -math.inf
         super().__init__(

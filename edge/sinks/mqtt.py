@@ -12,7 +12,6 @@ import queue
 import re
 import socket
 import ssl
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from edge.clock import boottime
 from edge.credentials import read_secret, tls_context
 from edge.errors import HeadUnavailableError, SinkError, require
 from edge.events.event import Event, message
@@ -102,7 +102,7 @@ class MqttSink(Worker[Event]):
     except the queue, so no grant is repeated unchanged: each attempt reads the clock.
     """
 
-    def __init__(self, settings: MqttSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: MqttSettings, *, clock: Callable[[], float] = boottime) -> None:
         _require_paho()
         self._settings = settings
         self._password, self._tls = credentials(settings)
@@ -126,7 +126,7 @@ class MqttSink(Worker[Event]):
         self._maintain()
         topic, settings, age_seconds = self._settings.topic, self._settings, self.waited_seconds()
         if event.kind in ("start", "camera"):
-            self._camera = "OFF" if event.outcome == "lost" else "ON"
+            self._camera = "OFF" if event.outcome in ("lost", "frozen") else "ON"
             self._publish(f"{topic}/camera", self._camera, retain=True)
         fields = message(event, age_seconds=age_seconds, grant_seconds=settings.grant_seconds, names=settings.names)
         # The broker deletes a grant that a sleeping subscriber did not fetch in time.

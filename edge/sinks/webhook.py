@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
+from edge.clock import boottime
 from edge.credentials import read_secret, tls_context
 from edge.errors import SinkError, require
 from edge.events.event import Event, message
@@ -64,7 +65,7 @@ class WebhookSink(Worker[Event]):
     """A sink that posts each event to a web server, on a new connection. Redirections are not followed."""
 
     def __init__(
-        self, settings: WebhookSettings, *, clock: Callable[[], float] = time.monotonic, utc: Callable[[], float] = time.time
+        self, settings: WebhookSettings, *, clock: Callable[[], float] = boottime, utc: Callable[[], float] = time.time
     ) -> None:
         self._settings, self._url, self._utc = settings, _parts(settings.url), utc
         self._secret, self._tls = credentials(settings)

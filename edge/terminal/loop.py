@@ -18,7 +18,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.camera.base import Camera, Frame
+from edge.camera.base import FROZEN_SECONDS, Camera, Frame
+from edge.camera.frozen import FrozenCheck
 from edge.decision import reasons
 from edge.decision.challenge import PROMPTS, LivenessSettings
 from edge.decision.door import AccessRules, Decision, Door
@@ -38,8 +39,9 @@ from edge.vision.recognize import Recognition, Recognizer
 WAIT_SECONDS = 0.05  # for a frame, before the next look at the camera's health, the clock and the stop signal
 SKIP_SECONDS = 0.09  # between two searches for faces while no visit needs them: at 15 frames per second, every second frame
 COUNTERS = (
-    Count.FRAMES, Count.FACES, Count.LOOKS, Count.FAILURES, Count.GRANTED, Count.DENIED, Count.ATTACKS, Count.UNDELIVERED,
-)  # fmt: skip
+    *(Count.FRAMES, Count.FACES, Count.LOOKS, Count.FAILURES, Count.GRANTED, Count.DENIED, Count.ATTACKS, Count.UNDELIVERED),
+    *(Count.CAMERA_REPEATED, Count.CAMERA_FROZEN),
+)
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -62,13 +64,15 @@ class Terminal:
         sinks: Iterable[Sink] = (),
         viewers: Iterable[Viewer] = (),
         max_fps: float = math.inf,
+        frozen_seconds: float = FROZEN_SECONDS,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         on_frame: Callable[[], None] = lambda: None,
         stage: StageTimer = untimed,
         changes: Callable[[], KitChange | None] = lambda: None,
         first_sequence: int = 1,
     ) -> None:
-        """`max_fps` limits the frames per second of a live camera; `clock` returns the time of day.
+        """`max_fps` limits the frames per second of a live camera, which is frozen if its frames do not change for
+        `frozen_seconds`. `clock` returns the time of day.
 
         `on_frame` is called after each frame without an error. `stage` times the stages DECIDE and WHOLE. `changes` is called
         between two frames and returns another kit to use, or news about kits. `first_sequence` numbers the first event.
@@ -82,7 +86,8 @@ class Terminal:
         self._processed = math.nan  # capture time of the last frame without an error
         self._frame_seconds = 1 / max_fps if camera.live else 0.0
         self._next_frame = -math.inf
-        self._camera_up = True
+        self._camera_state = "back"  # the outcome of the last camera event
+        self._frozen = FrozenCheck(frozen_seconds if camera.live else math.inf)
         self._searched = -math.inf  # capture time of the last frame that was searched for faces
         self._recognitions: dict[int, Recognition] = {}  # by visit: its last look
         self._marks: tuple[Mark, ...] = ()
@@ -123,9 +128,8 @@ class Terminal:
     def look(self, frame: Frame) -> list[Event]:
         """Process one frame: find and track faces, recognise those that need it, decide, deliver.
 
-        Return the events of the decisions.
+        Return the events of the decisions. Nothing is decided on a frame that repeats an earlier one.
         """
-        self.counters[Count.FRAMES] += 1
         with self._stage(WHOLE):
             return self._guarded("a frame was ignored", lambda: self._look(frame)) or []
 
@@ -138,9 +142,10 @@ class Terminal:
         camera, age = self.camera.health, self.camera.now() - self._processed
         return {
             "camera": self.camera.name,
-            "camera_up": camera.up,
+            "camera_up": camera.up and not self._frozen.problem,
+            "camera_frozen": camera.up and bool(self._frozen.problem),
             "frame_age_seconds": round(age, 3) if age >= 0 else None,
-            "error": camera.error,
+            "error": camera.error or self._frozen.problem,
             "kit": self.recognizer.kit.id,
             "thresholds": self.recognizer.kit.manifest.thresholds.sentence,
             "counters": {
@@ -193,19 +198,38 @@ class Terminal:
             return
         self._next_frame = now + self._frame_seconds
         frame = self.camera.frame(WAIT_SECONDS)
-        health = self.camera.health
-        if self.camera.live and health.up != self._camera_up and (health.up or health.error):  # neither: it is being opened
-            self._camera_up = health.up
-            self._notify("camera", outcome="back" if health.up else "lost", reason=health.error or None)
+        self._report_camera()
         if frame is None:
             self._next_frame = now
             self._step({}, self.camera.now())
         else:
             self.look(frame)
 
+    def _report_camera(self) -> None:
+        """Send an event if a live camera was lost, is frozen, or is back."""
+        health, problem = self.camera.health, self._frozen.problem
+        if not self.camera.live or not (health.up or health.error):  # neither: it is being opened
+            return
+        state = "lost" if not health.up else "frozen" if problem else "back"
+        if state == self._camera_state:
+            return
+        self._camera_state = state
+        if state == "frozen":
+            self.counters[Count.CAMERA_FROZEN] += 1
+            log.warning("the camera %s is frozen: %s", self.camera.name, problem)
+        self._notify("camera", outcome=state, reason=health.error or problem or None)
+
     def _look(self, frame: Frame) -> list[Event]:
-        if not frame.captured <= self.camera.now():  # all later frames would seem old
+        now = self.camera.now()
+        if not frame.captured <= now:  # all later frames would seem old
             raise ValueError("a frame from the future")
+        if not self._frozen.is_new(frame, now):
+            self.counters[Count.CAMERA_REPEATED] += 1
+            if not frame.captured > self._processed:
+                return self._step({}, now)
+            self._show(frame)
+            return self._step({}, frame.captured)
+        self.counters[Count.FRAMES] += 1
         faces: list[tuple[Face, int | None]] = []
         seen: dict[int, Sighting] = {}
         is_skipped = self._door.can_skip(frame.captured) and 0 < frame.captured - self._searched < SKIP_SECONDS
@@ -213,15 +237,18 @@ class Terminal:
             faces, seen = self._watch(frame)
         with self._stage(DECIDE):
             events = self._step(seen, frame.captured)
-        if self._viewers:
-            if not is_skipped:
-                self._marks = tuple(self._mark(face, visit) for face, visit in faces)
-            view = View(frame=frame, marks=self._marks)
-            for viewer in self._viewers:
-                self._guarded("a view was not shown", partial(viewer.show, view))
+        if self._viewers and not is_skipped:
+            self._marks = tuple(self._mark(face, visit) for face, visit in faces)
+        self._show(frame)
         self._processed = frame.captured
         self._on_frame()
         return events
+
+    def _show(self, frame: Frame) -> None:
+        """Show a frame with the newest marks."""
+        view = View(frame=frame, marks=self._marks)
+        for viewer in self._viewers:
+            self._guarded("a view was not shown", partial(viewer.show, view))
 
     def _step(self, seen: Mapping[int, Sighting], now: float) -> list[Event]:
         """Make the decisions that are due. `now` is the time of capture: a slow machine must not end visits."""

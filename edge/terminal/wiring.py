@@ -100,6 +100,7 @@ def open_terminal(
             sinks=(systemd, *(receivers if gate is None else [gate])),
             viewers=[viewer for viewer in viewers if viewer is not None],
             max_fps=settings.camera.max_fps,
+            frozen_seconds=settings.camera.frozen_seconds,
             on_frame=systemd.frame_processed,
             stage=stage,
             changes=(lambda: None) if watch is None else watch.next_change,

@@ -32,14 +32,17 @@ from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Any
 
+import cv2
 import numpy as np
 import typer
 
 from edge.cli import common as console
+from edge.clock import boottime
 from scripts.qa.soak_report import ALLOWED, TIMED, UNLISTED, Figure, Record, ShownVisit, event_figures, growth_figures, table
 from tests.fakes.mjpeg_server import MjpegServer, jpeg, part
 from tests.fakes.mqtt_broker import Broker, Subscriber, free_port
 from tests.fixtures import orl_door
+from tests.fixtures.noise import with_noise
 
 STRANGERS = tuple(f"s{number}" for number in range(11, 41))
 VISIT_SECONDS, EMPTY_SECONDS, FRAME_SECONDS = 5.0, 1.6, 0.08
@@ -84,14 +87,16 @@ class FaultyCamera:
     """Shows frames to the terminal. Each fault gets the current frames, and is called in the middle of a visit."""
 
     def __init__(self, server: MjpegServer, rng: np.random.Generator) -> None:
-        self.server, self.rng = server, rng
+        self.server, self.rng, self.number = server, rng, 0
 
     def show(self, frames: tuple[bytes, ...], seconds: float) -> None:
-        end = time.monotonic() + seconds
+        end = boottime() + seconds
         for frame in cycle(frames):
-            if time.monotonic() >= end:
+            if boottime() >= end:
                 return
-            self.send(part(frame))
+            self.number += 1
+            image = cv2.imdecode(np.frombuffer(frame, np.uint8), cv2.IMREAD_COLOR)
+            self.send(part(jpeg(with_noise(image, self.number))))
             time.sleep(FRAME_SECONDS)
 
     def send(self, data: bytes) -> None:
@@ -244,7 +249,7 @@ def running_terminal(settings: Path, record: Record) -> Iterator[subprocess.Pope
     def sample_resources() -> None:
         with suppress(OSError, IndexError):  # the process has ended
             while process.poll() is None:
-                record.samples.append((time.monotonic(), *resources(process.pid)))
+                record.samples.append((boottime(), *resources(process.pid)))
                 time.sleep(1.0)
 
     threads = [threading.Thread(target=work, daemon=True) for work in (read_events, sample_resources)]
@@ -270,36 +275,36 @@ def run_visits(
     minutes: float, camera: FaultyCamera, clock: ShiftedClock, disk: Disk, broker: Broker | None, pid: int, record: Record
 ) -> None:
     """Show visit after visit, with camera faults. In some visits the clock is wrong, the disk full, or the broker stopped."""
-    until = time.monotonic() + 60 * minutes
+    until = boottime() + 60 * minutes
     shifts = cycle(CLOCK_SHIFTS)
 
     def end_full_disk() -> None:
         disk.free(pid)
-        record.disk_full[-1] = (record.disk_full[-1][0], time.monotonic())
+        record.disk_full[-1] = (record.disk_full[-1][0], boottime())
 
     with console.progress("visits") as line:
         for number, (people, fault) in enumerate(zip(visitors(), cycle(FAULTS))):
-            if time.monotonic() >= until:
+            if boottime() >= until:
                 break
             line.count(number + 1, round(60 * minutes / (VISIT_SECONDS + EMPTY_SECONDS)))
             camera.show(scene(), EMPTY_SECONDS)
             if number % 7 == 2:
                 clock.set(next(shifts) if clock.shift == 0 else 0.0)
             if number % 13 == 4:
-                record.disk_full.append((time.monotonic(), math.inf))
+                record.disk_full.append((boottime(), math.inf))
                 disk.fill(pid)
             elif number % 13 == 6:
                 end_full_disk()
             if broker is not None and number % 9 in (5, 6):
                 broker.stop() if number % 9 == 5 else broker.start()
                 record.broker_restarts += number % 9 == 6
-            start, frames = time.monotonic(), scene(*people)
+            start, frames = boottime(), scene(*people)
             camera.show(frames, 0.4 * VISIT_SECONDS)
             if fault is not None:
                 fault(camera, frames)
             camera.show(frames, 0.6 * VISIT_SECONDS)
             name = "" if fault is None else fault.__name__
-            record.visits.append(ShownVisit(people, name, clock.shift, start, time.monotonic()))
+            record.visits.append(ShownVisit(people, name, clock.shift, start, boottime()))
     if record.disk_full and record.disk_full[-1][1] == math.inf:
         end_full_disk()
     if broker is not None:
@@ -323,10 +328,10 @@ def http_figures(settings: Path) -> Iterator[Figure]:
 
 def stop_figure(process: subprocess.Popen[str]) -> Figure:
     """Stop the terminal, and return the figure of the time that it took."""
-    start = time.monotonic()
+    start = boottime()
     process.send_signal(signal.SIGTERM)
     code = process.wait(30)
-    seconds = time.monotonic() - start
+    seconds = boottime() - start
     return Figure("end after SIGTERM", f"{seconds:.2f} s, code {code}", seconds <= MAX_STOP_SECONDS and code == 0)
 
 

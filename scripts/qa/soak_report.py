@@ -15,7 +15,7 @@ GROWTH_MINUTES = 5  # a shorter run is too short to find growth
 
 
 class ShownVisit(NamedTuple):
-    """People in front of the camera, from `start` to `end` (time.monotonic, which all processes share)."""
+    """People in front of the camera, from `start` to `end` (edge.clock, which all processes share)."""
 
     people: tuple[str, ...]
     fault: str

@@ -29,8 +29,9 @@ from edge import settings as configuration
 from edge.audit import log as audit
 from edge.audit import report
 from edge.audit.log import AuditLog
-from edge.camera import mjpeg, photo
+from edge.camera import http_stream, mjpeg, photo
 from edge.camera.photo import MAX_PIXELS, read_photo
+from edge.camera.stamps import CaptureTimes
 from edge.decision.doorlist import DoorList
 from edge.errors import (
     AuditError,
@@ -245,7 +246,7 @@ def photos() -> dict[str, bytes]:
 def test_number_of_pixels_is_known_before_decoding(photo_path: Path) -> None:
     for name, data in photos().items():
         photo_path.write_bytes(data)
-        assert photo.pixels(data) == read_photo(photo_path).size == 30 * 40, name
+        assert photo.measure(data) == (read_photo(photo_path).size, True) == (30 * 40, True), name
 
 
 @budget(300)
@@ -341,11 +342,12 @@ ANSWERS = [
 
 def read_all(url: str) -> None:
     """Read to the end of the connection, as the thread of a camera does."""
-    stream = mjpeg.connect(url, timeout=5.0)
-    if stream is not None:
-        with closing(stream):
-            while True:
-                stream.read()
+    with closing(http_stream.open_stream(url, timeout=5.0)) as response:
+        stream = mjpeg.stream(response, CaptureTimes())
+        if stream is not None:
+            with closing(stream):
+                while True:
+                    stream.read()
 
 
 @budget(120)

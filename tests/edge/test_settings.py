@@ -81,6 +81,11 @@ def test_override_replaces_given_values_only() -> None:
         ("[visits]\nmax_age_seconds = 2", "settings.toml: [visits] max_age_seconds must be more than 0 and at most 1, not 2"),
         ("[visits]\nneeded = 9", "settings.toml: [visits] needed must be between 2 and window, .*"),
         ("[camera]\nmax_fps = nan", "settings.toml: [camera] max_fps must be a number, not nan"),
+        (
+            "[camera]\nmax_fps = 4.9",
+            ".*max_fps must be between 5 and 1000, not 4.9: a face that is not seen for 0.3 seconds .*",
+        ),
+        ("[camera]\nfrozen_seconds = 0.5", "settings.toml: [camera] frozen_seconds must be between 1 and 60, not 0.5"),
         ("[camera]\nstall_seconds = 0", "settings.toml: [camera] stall_seconds must be between 0.5 and 60, not 0"),
         ("[kit]\nthreads = 0", "settings.toml: [kit] threads must be between 1 and 64, .*"),
         ("[kit]\nthreads = 100000", "settings.toml: [kit] threads must be between 1 and 64, .*"),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge.camera.base import Camera, Frame
+from edge.clock import boottime
 
 DEADLINE = 20.0
 
@@ -113,7 +114,7 @@ class FakePicamera2:
         self.held += 1
         return SimpleNamespace(
             make_array=lambda stream: np.full((4, 6, 3), self.red, np.uint8),
-            get_metadata=lambda: {"SensorTimestamp": int((time.monotonic() - 0.75) * 1e9)},
+            get_metadata=lambda: {"SensorTimestamp": int((boottime() - 0.75) * 1e9)},
             release=self._release,
         )
 

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -34,9 +35,18 @@ def part(body: bytes, *, length: int | None = None) -> bytes:
 class MjpegServer:
     """Sends frames to all clients, but only when the test calls push() or send()."""
 
-    def __init__(self, *, user: str = "", password: str = "", reply: tuple[str, bytes] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        user: str = "",
+        password: str = "",
+        reply: tuple[str, bytes] | None = None,
+        redirect: Callable[[str], str | None] = lambda path: None,
+    ) -> None:
+        """`redirect` returns the address that a path is redirected to, or None."""
         self._log_in = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode() if user else None
-        self._reply = reply
+        self._reply, self._redirect = reply, redirect
+        self.requests: list[tuple[str, str | None]] = []  # path, and login
         self._changed = threading.Condition()
         self._clients: list[socket.socket] = []
         self._server: ThreadingHTTPServer | None = None
@@ -101,6 +111,12 @@ class MjpegServer:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                camera.requests.append((self.path, self.headers.get("Authorization")))
+                if (location := camera._redirect(self.path)) is not None:
+                    self.send_response(302)
+                    self.send_header("Location", location)
+                    self.end_headers()
+                    return
                 if camera._log_in is not None and self.headers.get("Authorization") != camera._log_in:
                     self.send_response(401)
                     self.send_header("WWW-Authenticate", 'Basic realm="camera"')

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edge.camera.base import Camera, CameraHealth, Frame
+from tests.fixtures.noise import with_noise
 from tests.fixtures.orl_door import FPS
 
 
@@ -14,6 +15,8 @@ class SimulatedCamera(Camera):
 
     live = True
     ended = False
+    has_noise = True
+    """Whether each image differs from all others, as those of a sensor do."""
 
     def __init__(self, name: str = "simulated", *, clock: float = 1000.0, fps: float = FPS) -> None:
         super().__init__(name)
@@ -38,7 +41,10 @@ class SimulatedCamera(Camera):
         self.clock += 1 / self._fps
         self.number += 1
         image = self.image()
-        return None if image is None else Frame(image=image, captured=self.captured(), number=self.number)
+        if image is None:
+            return None
+        image = with_noise(image, self.number) if self.has_noise else image
+        return Frame(image=image, captured=self.captured(), number=self.number)
 
     def close(self) -> None:
         """Nothing to close."""

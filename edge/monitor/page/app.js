@@ -46,8 +46,9 @@ function showEvents(events) {
 function showHealth(health) {
   const up = health.camera_up === true;
   part("health").className = up ? "up" : "down";
-  part("health").textContent = up ? `camera up, ${number(health.fps, 1)} fps` : "camera lost";
-  showProblem(up ? "" : health.error ? `The camera is lost: ${health.error}` : "The camera is lost.");
+  const state = health.camera_frozen === true ? "frozen" : "lost";
+  part("health").textContent = up ? `camera up, ${number(health.fps, 1)} fps` : `camera ${state}`;
+  showProblem(up ? "" : health.error ? `The camera is ${state}: ${health.error}` : `The camera is ${state}.`);
   part("thresholds").textContent = health.thresholds || "";
   const facts = [
     ["camera", health.camera],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -38,7 +37,7 @@ def test_video_returns_every_frame_in_order_on_its_own_clock(tmp_path: Path) -> 
 
 def test_clock_runs_on_from_the_last_frame_until_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
-    monkeypatch.setattr(recording, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(recording, "boottime", clock)
     camera = open_camera(str(write_video(tmp_path / "walk.mp4", 5)))
     clock.now += 3
     assert camera.now() == 100.0, "the clock starts with the first frame"

@@ -13,9 +13,10 @@ import cv2
 import numpy as np
 import pytest
 
-from edge.camera import live, sources
+from edge.camera import ffmpeg, live, sources
 from edge.camera.base import display_name, is_bgr
 from edge.camera.sources import open_camera
+from edge.camera.stamps import NEVER
 from edge.errors import CameraError
 from tests.fakes.cameras import FakeCapture, FakePicamera2, camera_threads, grey_image, grey_level, next_frame
 from tests.fakes.mjpeg_server import MjpegServer
@@ -90,7 +91,7 @@ def test_close_is_quick_while_the_driver_hangs(device: type[FakeCapture]) -> Non
 
 
 def test_failed_reads_are_broken_frames_and_many_are_a_lost_camera(device: type[FakeCapture]) -> None:
-    failures: list[Any] = [False] * sources.MAX_FAILURES
+    failures: list[Any] = [False] * ffmpeg.MAX_FAILURES
     device.script[:] = [False, False, grey_image(1), *failures]
     with open_camera("0") as camera:
         assert grey_level(next_frame(camera)) == 1
@@ -101,14 +102,23 @@ def test_failed_reads_are_broken_frames_and_many_are_a_lost_camera(device: type[
         assert camera.health.reconnects == 1
 
 
-def test_capture_time_comes_from_the_driver_if_it_is_plausible(device: type[FakeCapture]) -> None:
+def test_capture_time_comes_from_the_driver(device: type[FakeCapture]) -> None:
     device.stamp = (time.monotonic() - 1.5) * 1000
     device.script[:] = [grey_image(1)]
     with open_camera("0") as camera:
         assert 1.5 <= camera.now() - next_frame(camera).captured
-    now = time.monotonic()
-    for implausible in (0.0, now + 3600, time.time(), float("nan")):
-        assert sources._capture_time(now, implausible) == now
+
+
+def test_driver_that_loses_its_stamps_gives_stale_frames_after_a_reconnect_too(device: type[FakeCapture]) -> None:
+    device.stamp = (time.monotonic() - 0.5) * 1000
+    device.script[:] = [grey_image(1)]
+    with open_camera("0") as camera:
+        assert next_frame(camera).captured > 0
+        until(lambda: "stopped sending images" in camera.health.error)
+        device.stamp = 0.0
+        device.script[:] = [grey_image(2)]
+        assert next_frame(camera).captured == NEVER
+        assert camera.health.reconnects == 1
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_no_movement_of_a_flat_picture_passes(picture: Landmarks, seed: int, pro
     for _ in range(28):  # as many as fit before the timeout
         yaw, pitch, roll, distance = (rng.uniform(*span) for span in ((-60, 60), (-60, 60), (-35, 35), (5, 40)))
         visit.sees(*[held(picture, yaw, pitch, roll, distance)] * 2)
-    visit.sees(*[picture] * 16, every=0.4)
+    visit.sees(*[picture] * 26, every=0.25)
     assert visit.outcome == "challenge failed: timeout"
 
 

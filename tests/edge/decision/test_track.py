@@ -32,24 +32,32 @@ def test_face_that_stays_is_one_visit() -> None:
     assert tracker.ended(4.9) == {}
 
 
-@pytest.mark.parametrize("fps", [2, 5, 10, 30])
-def test_walking_face_is_one_visit_at_any_frame_rate(fps: int) -> None:
-    """The face moves sideways by 1.8 faces per second, and grows by 40 % per second."""
+@pytest.mark.parametrize(("fps", "speed"), [(5, 1.5), (10, 1.8), (30, 1.8)])
+def test_walking_face_is_one_visit(fps: int, speed: float) -> None:
+    """The face moves sideways by 1.5 or 1.8 faces per second, and grows by 40 % per second."""
     tracker = Tracker()
-    ids = [tracker.update(i / fps, [box(1.8 * i / fps, size=SIZE * 1.4 ** (i / fps))]) for i in range(3 * fps)]
+    ids = [tracker.update(i / fps, [box(speed * i / fps, size=SIZE * 1.4 ** (i / fps))]) for i in range(3 * fps)]
     assert ids == [[1]] * (3 * fps)
 
 
 def test_jump_starts_a_new_visit() -> None:
+    """A third of a face. Beyond the speed of a person, the old visit may continue elsewhere."""
     tracker = Tracker()
     assert tracker.update(0.0, [box(0)]) == [1]
-    assert tracker.update(0.5, [box(1.01)]) == [2]
-    exact = Tracker()
-    exact.update(0.0, [box(0)])
-    assert exact.update(0.5, [box(1.0)]) == [1], "the limit is inclusive"
-    quick = Tracker()
-    quick.update(0.0, [box(0)])
-    assert quick.update(0.03, [box(0.5)]) == [2], "the limit is shorter for a shorter time"
+    assert tracker.update(0.2, [box(0.33)]) == [1]
+    assert tracker.update(0.4, [box(0.67)]) == [2]
+    assert tracker.ended(0.4) == {1: AMBIGUOUS}
+    assert tracker.update(0.43, [box(1.3)]) == [3]
+    assert tracker.ended(0.43) == {}
+
+
+def test_decided_visit_survives_a_jump() -> None:
+    """A denied person who moves is not denied again and again."""
+    tracker = Tracker()
+    assert tracker.update(0.0, [box(0)]) == [1]
+    assert tracker.update(0.3, [box(1.0)], {1}) == [1], "the limit is inclusive"
+    assert tracker.update(0.33, [box(1.5)], {1}) == [2], "the limit is shorter for a shorter time"
+    assert tracker.ended(0.33) == {}
 
 
 def test_face_of_another_size_starts_a_new_visit() -> None:
@@ -61,15 +69,23 @@ def test_face_of_another_size_starts_a_new_visit() -> None:
     assert grown.update(0.1, [box(0, size=2 * SIZE)]) == [1], "the limit is inclusive"
 
 
-def test_only_a_long_absence_ends_a_visit() -> None:
+def test_absence_ends_a_visit() -> None:
     tracker = Tracker()
     tracker.update(0.0, [box(0)])
     assert tracker.update(0.5, []) == []
-    assert tracker.update(1.0, [box(0)]) == [1]
-    assert tracker.ended(2.0) == {}
-    assert tracker.update(2.1, [box(0)]) == [2]
-    assert tracker.ended(2.1) == {1: LEFT}
-    assert tracker.ended(2.1) == {}
+    assert tracker.ended(1.0) == {}
+    assert tracker.ended(1.1) == {1: LEFT}
+    assert tracker.ended(1.1) == {}
+
+
+def test_face_after_a_gap_starts_a_new_visit() -> None:
+    """Two frames of one person, a gap, and another person in the same place: the scores of the first are not used."""
+    tracker = Tracker()
+    tracker.update(0.0, [box(0)])
+    assert tracker.update(0.3, [box(0)]) == [1]
+    assert tracker.update(0.4, []) == []
+    assert tracker.update(0.65, [box(0)]) == [2]
+    assert tracker.ended(0.65) == {1: AMBIGUOUS}
 
 
 def test_visits_end_without_new_frames() -> None:
@@ -96,9 +112,9 @@ def test_two_visits_for_one_face_start_a_new_visit() -> None:
 def test_clear_match_is_kept_beside_a_neighbour() -> None:
     """One person leans over. The other person did not move and keeps the visit."""
     tracker = Tracker()
-    tracker.update(0.0, [box(0), box(1.5)])
-    assert tracker.update(0.5, [box(0.01), box(0.9)]) == [1, 2]
-    assert tracker.ended(0.5) == {}
+    tracker.update(0.0, [box(0), box(1.2)])
+    assert tracker.update(0.2, [box(0.01), box(0.9)]) == [1, 2]
+    assert tracker.ended(0.2) == {}
 
 
 def test_visit_never_changes_its_label() -> None:
@@ -120,13 +136,24 @@ def test_decided_visit_ends_at_a_gap() -> None:
     """It is not recognised again, so the next person must not inherit it."""
     tracker = Tracker()
     tracker.update(0.0, [box(0)])
-    assert tracker.update(0.5, [box(0)], {1}) == [1]
-    assert tracker.update(1.1, [box(0)], {1}) == [2]
-    assert tracker.update(1.2, [box(0)], {1}) == [2]
-    assert tracker.ended(1.6) == {1: LEFT}
-    undecided = Tracker()
-    undecided.update(0.5, [box(0)])
-    assert undecided.update(1.1, [box(0)], {7}) == [1]
+    assert tracker.update(0.3, [box(0)], {1}) == [1]
+    assert tracker.update(0.7, [box(0)], {1}) == [2]
+    assert tracker.update(0.8, [box(0)], {1}) == [2]
+    assert tracker.ended(1.0) == {}
+    assert tracker.ended(1.4) == {1: LEFT}
+
+
+@pytest.mark.parametrize(("gap", "moved"), [(0.9, 0.3), (0.35, 0.0), (0.1, 0.4), (0.9, 0.0)])
+def test_lucky_frame_of_the_next_person_is_not_added_to_the_frames_before(gap: float, moved: float) -> None:
+    tracker, door = Tracker(), Door(["anna", "ben"], 0.8)
+    decisions: list[Decision] = []
+    for captured, x in [(0.0, 0.0), (0.1, 0.0), (0.1 + gap, moved)]:
+        (visit,) = tracker.update(captured, [box(x)], door.decided)
+        assert visit is not None
+        seen = Sighting(captured=captured, label="anna", confidence=0.95, margin=0.8, scores=np.array([1.0, 0.0]))
+        step = door.step(now=captured, when=WHEN, seen={tracker.name(visit, "anna"): seen}, ended=tracker.ended(captured))
+        decisions += step.decisions
+    assert decisions == [], "the first visit ends silently, and the second has one frame"
 
 
 @pytest.mark.parametrize(
@@ -197,19 +224,18 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 @settings(max_examples=60)
-@given(seeds, st.sampled_from((2, 5, 10, 30)), st.floats(2.2, 5.0))
+@given(seeds, st.sampled_from((7, 10, 30)), st.floats(2.2, 5.0))
 def test_two_separate_people_keep_their_visits(seed: int, fps: int, apart: float) -> None:
-    """Each moves within a third of a face, is missed in some frames, and comes in any order."""
+    """Each sways a little, is missed in some frames, and comes in any order."""
     rng = np.random.default_rng(seed)
     tracker, sway = Tracker(), np.zeros(2)
     assert tracker.update(0.0, [box(0.0), box(apart)]) == [1, 2]
     for i in range(1, 40):
-        sway = np.clip(sway + rng.normal(0, 0.5 / fps, 2), -0.33, 0.33)
+        sway = np.clip(sway + np.clip(rng.normal(0, 0.5 / fps, 2), -0.1, 0.1), -0.33, 0.33)
         present = [person for person in rng.permutation(2) if rng.random() < 0.8 or i % 2 == 0]
         boxes = [box(apart * person + sway[person] + rng.uniform(-0.03, 0.03), rng.uniform(-0.03, 0.03)) for person in present]
-        assert tracker.update(i / fps, boxes) == [person + 1 for person in present] or fps == 2
-    if fps != 2:  # at 2 fps, one missed frame is a second without a face
-        assert tracker.ended(39 / fps) == {}
+        assert tracker.update(i / fps, boxes) == [person + 1 for person in present]
+    assert tracker.ended(39 / fps) == {}
 
 
 @settings(max_examples=200)

@@ -17,10 +17,12 @@ from packaging.requirements import Requirement
 
 import edge
 from edge import paths
+from edge.camera import sources
 from edge.doctor import checks, report, software
 from edge.doctor.report import Check
 from edge.kit import format as kits
 from edge.kit.manifest import Manifest
+from tests.fakes.scene_camera import SimulatedCamera
 from tests.fixtures import kits as doors
 from tests.fixtures import portraits
 from tests.fixtures.command import run_edge
@@ -225,6 +227,34 @@ def test_bad_image_gets_advice(tmp_path: Path, grey: int, size: tuple[int, int],
         cv2.imwrite(str(tmp_path / f"{i}.png"), np.full((*size, 3), grey, np.uint8))
     (check,) = checks.check_camera(str(tmp_path))
     assert check.state == "warn"
+    assert advice in check.advice
+
+
+@pytest.mark.parametrize(
+    ("fps", "has_noise", "state", "advice"),
+    [
+        (15, True, "ok", ""),
+        (4.5, True, "warn", "needs 5 frames per second"),
+        (3.9, True, "fail", "grants nothing below 4"),
+        (15, False, "fail", "never changes"),
+    ],
+)
+def test_slow_or_still_camera_fails(
+    fps: float, has_noise: bool, state: str, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Grey(SimulatedCamera):
+        @property
+        def ended(self) -> bool:  # type: ignore[override]
+            return self.number == 20
+
+        def image(self) -> Any:
+            return np.full((480, 640, 3), 100, np.uint8)
+
+    camera = Grey(fps=fps)
+    camera.has_noise = has_noise
+    monkeypatch.setattr(sources, "open_camera", lambda source: camera)
+    (check,) = checks.check_camera("0", seconds=60.0)
+    assert check.state == state
     assert advice in check.advice
 
 

@@ -24,6 +24,7 @@ from tests.fakes.scene_camera import SceneCamera
 from tests.fakes.sinks import RecordingSink, RecordingViewer
 from tests.fixtures.events import NOON
 from tests.fixtures.kits import digest
+from tests.fixtures.noise import with_noise
 from tests.fixtures.orl_door import FPS, GUEST, empty_room, frames, kit_with_wrong_results, load_on_probation
 from tests.fixtures.orl_door import kit_version as kit
 from tests.fixtures.terminals import run_to_end
@@ -46,7 +47,7 @@ def run_terminal(
             for i, image in enumerate(scene * (len(acts) + 1)):
                 if i and i % len(scene) == 0:
                     acts[i // len(scene) - 1](kit_watch)
-                yield image, i / FPS
+                yield with_noise(image, i), i / FPS
 
         # The recording reads one picture ahead.
         events, terminal = run_to_end(

@@ -67,6 +67,7 @@ def samples(url: str) -> dict[str, float]:
 def health(**changes: Any) -> Health:
     usual = {
         "camera_up": True,
+        "camera_frozen": False,
         "frame_age_seconds": 0.1,
         "kit": "0123456789ab",
         "counters": dict.fromkeys([*COUNTERS, Count.CAMERA_DROPPED, Count.CAMERA_BROKEN, Count.CAMERA_RECONNECTS], 0),
@@ -86,6 +87,7 @@ def test_metrics_count_what_a_terminal_did_without_names(metrics: Metrics) -> No
     assert found["edge_faces_total"] == terminal.counters["faces"] >= 16
     assert (found["edge_decisions_total,granted"], found["edge_decisions_total,denied"]) == (1, 1)
     assert (found["edge_camera_up"], found["edge_camera_reconnects_total"]) == (1, 0)
+    assert (found["edge_camera_frames_repeated_total"], found["edge_camera_freezes_total"]) == (0, 0)
     assert found["edge_frame_age_seconds"] == 0
     assert found["edge_stage_seconds_count,whole"] == found["edge_stage_seconds_count,detect"] == 40
     assert found["edge_stage_seconds_count,decide"] == 40
@@ -114,6 +116,7 @@ def test_age_is_nan_before_the_first_frame(metrics: Metrics) -> None:
     [
         ({}, []),
         ({"camera_up": False}, ["the camera is lost"]),
+        ({"camera_up": False, "camera_frozen": True}, ["the camera is frozen"]),
         ({"frame_age_seconds": 4.9}, []),
         ({"frame_age_seconds": 6.0}, ["no frame was processed for 6 seconds"]),
         ({"frame_age_seconds": None}, ["no frame was processed yet"]),

@@ -337,8 +337,10 @@ def test_page_in_a_browser(browser: Browser, tmp_path: Path) -> None:
             state |= {"camera_up": False, "error": "no frame for 2 s"}
             until(lambda: "The camera is lost: no frame for 2 s" in text("#problem"))
             assert "camera lost" in text("#health")
+            state |= {"camera_frozen": True, "error": "no change"}
+            until(lambda: "The camera is frozen: no change" in text("#problem"))
             browser.screenshot(screenshots / "lost.png")
-            state |= {"camera_up": True, "error": ""}
+            state |= {"camera_up": True, "camera_frozen": False, "error": ""}
             until(lambda: "camera up" in text("#health"))
             assert browser.run("document.getElementById('problem').hidden") is True
             assert browser.console == []

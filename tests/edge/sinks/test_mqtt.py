@@ -84,6 +84,8 @@ def test_state_and_camera_are_retained_and_close_publishes_offline(broker: Broke
         assert subscriber.next(CAMERA) == "OFF"
         sink.handle(notice("camera", outcome="back", now=2, utc=NOON))
         assert subscriber.next(CAMERA) == "ON"
+        sink.handle(notice("camera", outcome="frozen", now=3, utc=NOON))
+        assert subscriber.next(CAMERA) == "OFF"
         sink.close()
         assert subscriber.next(STATE) == "offline"
     with listening(broker, STATE) as late:

@@ -100,6 +100,7 @@ def test_text_lines_for_people() -> None:
     assert line(denied) == "14:03:07  unknown       denied    unsure, 0.40 (needs 0.71), 1 frame, 0.4 s after first sight"
     lost = notice("camera", outcome="lost", reason="no frame for 2 s", now=1, utc=NOON)
     assert line(lost) == "14:03:07  camera lost: no frame for 2 s"
+    assert line(replace(lost, outcome="frozen", reason="no change")) == "14:03:07  camera frozen: no change"
     start = replace(notice("start", now=1, utc=NOON), camera="front", kit="abababababab")
     assert line(start) == "14:03:07  watching front with kit abababababab"
     assert line(notice("stop", now=1, utc=NOON)) == "14:03:07  stopped"
