@@ -16,6 +16,7 @@ from edge.kit.manifest import MAX_VERSION
 from edge.vision.recognize import Recognizer
 from export import cli, measure
 from tests.fixtures import kits as doors
+from tests.fixtures import liveness
 
 pytestmark = pytest.mark.slow
 
@@ -175,3 +176,17 @@ def test_loss_of_precision_has_its_exit_code(
     assert run(folder, "build door.npz -o x.kit --detector none --precision int8") == 30
     assert "--allow-loss" in capsys.readouterr().err
     assert not (folder / "x.kit").exists()
+
+
+def test_build_puts_a_liveness_model_into_the_kit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "live.onnx").write_bytes(liveness.network_file())
+    options = f"--detector none --liveness onnx:{folder}/live.onnx,zoom=2.5,side={liveness.SIDE} --liveness-threshold 0.6"
+    assert run(folder, f"build door.npz -o live.kit {options}") == 0
+    assert "A live face needs a score of at least 0.6 (live)." in capsys.readouterr().err
+    assert kits.read(folder / "live.kit").manifest.liveness is not None
+    assert run(folder, "inspect live.kit --json") == 0
+    assert json.loads(capsys.readouterr().out)["parts"]["liveness.onnx"] > 0
+    assert run(folder, "build door.npz -o none.kit --detector none --liveness onnx:missing.onnx") == 2
+    assert not (folder / "none.kit").exists()
+    assert run(folder, "build door.npz -o none.kit --detector none") == 0
+    assert "a photo or a phone that shows an enrolled person can open the door" in capsys.readouterr().err
