@@ -22,13 +22,15 @@ import typer
 from edge.cli import common as console
 from edge.errors import GalleryError, UsageError
 from edge.vision.detect import YuNetDetector
-from edge.vision.presentation import LivenessModel
+from edge.vision.presentation import Box, LivenessModel
 from export import liveness
 from scripts.research import orl
 from scripts.research.options import DATA
 from trainer.data import detector
 from trainer.evaluation.presentation import VIDEOS, Presentations, Scorer, images_of, table
 from trainer.types import Array
+
+WIDTHS, HEIGHTS = (1.2, 1.5, 1.8, 2.1, 2.4, 3.2), (1.1, 1.3, 1.5, 1.8, 2.5)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -66,6 +68,9 @@ def main(
     models: Annotated[Path, typer.Option(help="Folder with the networks (*.onnx).")] = DATA.parent / "models",
     threshold: Annotated[float, typer.Option(help="Score that a live face needs.")] = liveness.THRESHOLD,
     photos: Annotated[int, typer.Option(min=1, help="Photos of each row, at most, drawn at random.")] = 1000,
+    distances: Annotated[
+        bool, typer.Option("--distances", help="Measure the videos with frames cut around the face.")
+    ] = False,
 ) -> None:
     """Measure APCER of prints and replays, and BPCER of live videos and photos, with 95 % intervals."""
     files = sorted(models.glob("*.onnx")) if models.is_dir() else []
@@ -74,6 +79,10 @@ def main(
         raise UsageError(f"{models} has no networks, or {data} no archives.", "Pass their folders: --models, --data.")
     built = liveness.build(liveness.parse(f"onnx:{','.join(map(str, files))}"), threshold)
     model, finder = LivenessModel(built.graph, built.spec), YuNetDetector(detector.yunet(console.say))
+    typer.echo(f"Networks: {', '.join(built.spec.names)}. A live face needs {threshold:g}.\n")
+    if distances:
+        typer.echo(distance_table(data, model, finder, threshold))
+        return
     found = []
     with console.progress("Rows") as line:
         for number, source in enumerate(sources):
@@ -81,7 +90,6 @@ def main(
             found.append(measure(source, data, model, finder, photos))
         line.count(len(sources), len(sources) + 1)
         found.append(measure_orl(model, finder))
-    typer.echo(f"Networks: {', '.join(built.spec.names)}. A live face needs {threshold:g}.\n")
     typer.echo(table(found, threshold))
 
 
@@ -110,6 +118,35 @@ def measure_orl(model: LivenessModel, finder: YuNetDetector) -> Presentations:
         for picture in _in_colour(pictures):
             scorer.add(picture, 40)
     return scorer.result("ORL (grey, 92x112)", is_live=True)
+
+
+def distance_table(data: Path, model: LivenessModel, finder: YuNetDetector, threshold: float) -> str:
+    """Return the shares of live and replayed frames that pass, with frames cut to multiples of the face's box."""
+    seen: dict[bool, list[tuple[Array, Array]]] = {True: [], False: []}
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(data / SOURCES[0].archive) as archive:
+        for source in SOURCES[:2]:
+            for name in archive.namelist():
+                for image, _ in images_of(Path(archive.extract(name, folder))) if source.part in name else ():
+                    seen[source.is_live] += [(image, np.array(face.box_xyxy)) for face in finder.detect(image)[:1]]
+
+    def passed(is_live: bool, width: float, height: float) -> str:
+        scores = [model.score(*_cut(image, box, width, height)) for image, box in seen[is_live]]
+        return f"{100 * np.mean(np.array(scores) >= threshold):.0f}"
+
+    lines = [f"| height, width in boxes | {' | '.join(f'{width:g}' for width in WIDTHS)} |", "|---" * (len(WIDTHS) + 1) + "|"]
+    for height in HEIGHTS:
+        cells = [f"{passed(True, width, height)} / {passed(False, width, height)}" for width in WIDTHS]
+        lines.append(f"| {height:g} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cut(image: Array, box: Array, width: float, height: float) -> tuple[Array, Box]:
+    """Return the part of a frame around a face, `width` and `height` times its box, and the box in it."""
+    low, high = box.reshape(2, 2)
+    half = (high - low) * (width, height) / 2
+    (left, top), (right, bottom) = np.clip(np.rint([(low + high) / 2 - half, (low + high) / 2 + half]), 0, image.shape[1::-1])
+    own = [float(side) for side in box - (left, top, left, top)]
+    return image[int(top) : int(bottom), int(left) : int(right)], (own[0], own[1], own[2], own[3])
 
 
 def _in_colour(pictures: Iterable[Array]) -> Iterator[Array]:
