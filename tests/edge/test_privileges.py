@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -120,7 +118,7 @@ def test_audit_commands_of_root_leave_files_of_the_service_user(place: Place) ->
 
 @needs_root
 def test_photos_of_root_in_a_folder_of_another_user_belong_to_that_user(place: Place) -> None:
-    photo: Any = SimpleNamespace(image=np.zeros((4, 4, 3), np.uint8))
+    photo = np.zeros((4, 4, 3), np.uint8)
     with rights_over(place.own):
         files = storage.write(place.own / "anna", [photo], datetime(2026, 11, 16))
     assert {path.stat().st_uid for path in (*files, place.own / "anna")} == {SERVICE}

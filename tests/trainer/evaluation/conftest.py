@@ -19,7 +19,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = doors.model("pixels", "l21", 4)
     model.save(folder / "door.npz")
     two_people()[1].save(folder / "other.npz")
-    write_kit(folder / "door.kit", 0.55, 10.0)
+    write_kit(folder / "door.kit", 0.55, 2.0)
     images, names = doors.held_out()
     others, _ = doors.crops(seed=9)
     conditions = np.array(["clean", "scarf"])[np.arange(len(images)) % 2]
