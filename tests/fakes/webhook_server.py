@@ -51,12 +51,11 @@ class WebhookServer:
 class DrippingServer:
     """Answers each client with `first`, then with one byte after the other, until the client closes the connection."""
 
-    LIMIT = 1000
-    """Bytes to one client, far more than any timeout allows."""
     PAUSE_SECONDS = 0.02
 
-    def __init__(self, first: bytes = b"", tls: ssl.SSLContext | None = None) -> None:
-        self._first, self._tls = first, tls
+    def __init__(self, first: bytes = b"", tls: ssl.SSLContext | None = None, *, limit: int = 1000) -> None:
+        """`limit` is the number of bytes to one client, far more than any timeout allows."""
+        self._first, self._tls, self.limit = first, tls, limit
         self._drips: list[int] = []  # of the clients that are gone
         self._server = socket.create_server(("127.0.0.1", 0))
         self._closed = threading.Event()
@@ -86,7 +85,7 @@ class DrippingServer:
             if self._tls is not None:
                 client = self._tls.wrap_socket(client, server_side=True)
             client.sendall(self._first)
-            while number < self.LIMIT and not self._closed.wait(self.PAUSE_SECONDS):
+            while number < self.limit and not self._closed.wait(self.PAUSE_SECONDS):
                 client.sendall(b"1")
                 number += 1
         client.close()

@@ -130,7 +130,7 @@ STATUS = b"HTTP/1.1 200 OK\r\n"
 def test_dripping_answer_ends_with_the_attempt(secret: Path, first: bytes) -> None:
     with closing(DrippingServer(first)) as server, posting(server.url("http"), secret, timeout_seconds=0.5) as sink:
         sink.handle(make_event())
-        assert 0 < server.drips(1) < DrippingServer.LIMIT, "the terminal closed the connection"
+        assert 0 < server.drips(1) < server.limit, "the terminal closed the connection"
         until(lambda: sink.health().retried > 0)
         assert sink.health().delivered == sink.health().failed == 0
 
@@ -139,7 +139,7 @@ def test_dripping_answer_ends_with_the_attempt(secret: Path, first: bytes) -> No
 def test_dripping_tls_handshake_ends_with_the_attempt(secret: Path, first: bytes) -> None:
     with closing(DrippingServer(first)) as server, posting(server.url("https"), secret, timeout_seconds=0.5) as sink:
         sink.handle(make_event())
-        assert server.drips(1) < DrippingServer.LIMIT, "the terminal closed the connection"
+        assert server.drips(1) < server.limit, "the terminal closed the connection"
         until(lambda: sink.health().retried > 0)
         assert sink.health().delivered == sink.health().failed == 0
 
@@ -151,7 +151,7 @@ def test_dripping_tls_answer_ends_with_the_attempt(secret: Path, tmp_path: Path)
     settings: dict[str, Any] = {"timeout_seconds": 0.5, "ca_file": tmp_path / "ca.pem"}
     with closing(DrippingServer(STATUS, context)) as server, posting(server.url("https"), secret, **settings) as sink:
         sink.handle(make_event())
-        assert 0 < server.drips(1) < DrippingServer.LIMIT, "the terminal closed the connection"
+        assert 0 < server.drips(1) < server.limit, "the terminal closed the connection"
         until(lambda: sink.health().retried > 0)
 
 
