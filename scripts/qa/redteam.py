@@ -10,6 +10,7 @@ import logging
 import shutil
 import sys
 import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,7 +57,7 @@ def run_attack(attack: Attack, where: Range) -> dict[str, Any]:
 
 def line(found: dict[str, Any]) -> str:
     """Return the line of one attack."""
-    start = f"{found['number']:>6}  {found['title']:<38}"
+    start = f"{found['number']:>14}  {found['title']:<38}"
     if "cannot_run" in found:
         return f"{start}not run: {found['cannot_run']}"
     breaches = f"{plural(found['breaches'], 'breach', 'breaches'):>13}"
@@ -91,7 +92,8 @@ def main(
         try:
             with console.progress(f"{attack.number} {attack.title}") as shown:
                 where = Range(folder=folder, quick=quick, seed=seed, data=data, models=models, count=shown.count)
-                results.append(run_attack(attack, where))
+                begun = time.monotonic()
+                results.append(run_attack(attack, where) | {"seconds": round(time.monotonic() - begun, 1)})
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         if not as_json:
