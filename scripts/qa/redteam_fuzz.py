@@ -10,6 +10,7 @@ import json
 import random
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 from edge import settings as configuration
@@ -88,7 +89,7 @@ def forged_manifest(rng: random.Random) -> None:
         table = contents
         while isinstance(table.get(key := rng.choice(sorted(table) or ["x"])), dict) and rng.random() < 0.7:
             table = table[key]
-        table[key] = rng.choice(WORDS)
+        table[key] = deepcopy(rng.choice(WORDS))
     text = json.dumps(contents, sort_keys=True, ensure_ascii=False, indent=1).encode("utf-8", "surrogatepass") + b"\n"
     Recognizer(kits.parse(kits.pack(parts | {kits.MANIFEST: text})))
 
