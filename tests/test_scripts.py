@@ -18,7 +18,8 @@ import pytest
 from edge.errors import UsageError
 from edge.vision.preprocess import FeatureSpec
 from scripts import demo
-from scripts.qa import diagrams
+from scripts.qa import diagrams, redteam
+from scripts.qa.attacks.attack import ATTACKS, Attack, CannotRunError, Range, Score
 from scripts.research import accuracy as bench_accuracy
 from scripts.research import peer_recognizers as bench_peers
 from scripts.research import peers
@@ -182,3 +183,54 @@ def test_demo_unpacks_people_to_enrol_and_strangers_only(tmp_path: Path) -> None
     demo.unpack_some(tmp_path / "lfw.zip", tmp_path / "out", np.random.default_rng(0))
     found = {folder.name: len(list(folder.iterdir())) for folder in (tmp_path / "out").iterdir()}
     assert found == {"anna": demo.MOST, "carl": demo.EACH + 1, "dora": 1}
+
+
+def run_redteam(*arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "scripts.qa.redteam", "--quick", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_redteam_runs_one_attack() -> None:
+    code, lines = run_redteam("--only", "20a")
+    assert code == 0, lines
+    assert [" ".join(line.split()) for line in lines.splitlines()] == [
+        "20a secrets in the command's environment 6 tries 0 breaches",
+        "1 attack, 6 tries, 0 breaches.",
+    ]
+    code, found = run_redteam("--only", "17, 20a", "--json")
+    assert [attack["number"] for attack in json.loads(found)["attacks"]] == ["17", "20a"]
+    assert code == any(attack["breaches"] for attack in json.loads(found)["attacks"])
+    code, message = run_redteam("--only", "21")
+    assert (code, message.count("\n")) == (2, 1)
+    assert "no attack 21" in message
+
+
+def test_redteam_has_every_attack_of_the_page() -> None:
+    page = (ROOT / "docs" / "reference" / "security.md").read_text()
+    rows = {line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ") and line.count("|") > 3}
+    numbers = {attack.number for attack in ATTACKS}
+    assert numbers <= rows
+    assert {number.rstrip("abcd") for number in numbers} >= {str(number) for number in range(1, 21)}
+    assert [attack.number for attack in redteam.chosen("20, fuzz")][:4] == ["20a", "20b", "20c", "20d"]
+    assert len(redteam.chosen("fuzz")) == 5
+
+
+def test_redteam_attack_that_cannot_run_does_not_hold(tmp_path: Path) -> None:
+    def missing(_: Range) -> Score:
+        raise CannotRunError("needs root")
+
+    def broken(_: Range) -> Score:
+        raise RuntimeError("injected")
+
+    results = [
+        redteam.run_attack(Attack(number=str(number), title="a title", run=run), Range(folder=tmp_path))
+        for number, run in enumerate((missing, broken, lambda _: Score(tries=3, breaches=0)))
+    ]
+    assert [redteam.line(found).split("title")[1].split()[:2] for found in results] == [
+        ["not", "run:"],
+        ["1", "try"],
+        ["3", "tries"],
+    ]
+    assert redteam.summary(results) == "2 attacks, 4 tries, 1 breach in 1. 1 not run."

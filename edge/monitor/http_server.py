@@ -1,4 +1,8 @@
-"""The HTTP server of preview and metrics: read-only, with a limited number of clients, and quick to close."""
+"""The HTTP server of preview and metrics: read-only, with a limited number of clients, and quick to close.
+
+A slow client cannot shut out another. Each must send its whole request in time, and take the whole response in time. If all
+places are taken, a new client replaces the oldest one. Clients from this machine have places of their own.
+"""
 
 import ipaddress
 import logging
@@ -6,6 +10,7 @@ import re
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
@@ -15,9 +20,12 @@ from typing import Any, Self
 
 from edge.errors import ListenError
 
-CONNECTIONS = 32
-CLIENT_SECONDS = 10.0
-"""A client that needs longer to send a request or to read the response is dropped."""
+PLACES = 16
+"""Clients from this machine; as many again from other machines."""
+CLIENT_SECONDS = 5.0
+"""Total time of a client to send its request, to take the response, or to take one part of a stream. Then it is dropped."""
+DROP_SECONDS = 1.0
+"""Time for the thread of a dropped client to end; usually less than a millisecond."""
 SEND_BUFFER = 1 << 17
 """Bytes. Small, because video frames that wait in the buffer get old."""
 HEADERS = {
@@ -60,19 +68,36 @@ class Page:
     """Follows the body, until one side closes."""
 
 
-class Site(ThreadingHTTPServer):
-    """Serves pages about one terminal inside a `with` block, with one thread for each of at most CONNECTIONS clients."""
+@dataclass(kw_only=True, eq=False)
+class Client:
+    """A connection, from its arrival to the end of its thread."""
 
-    request_queue_size = CONNECTIONS
+    connection: socket.socket
+    is_local: bool
+    deadline: float
+    is_stream: bool = False
+    is_dropped: bool = False
+
+    def drop(self) -> None:
+        self.is_dropped = True
+        with suppress(OSError):  # it has disconnected
+            self.connection.shutdown(socket.SHUT_RDWR)  # ends the wait of its thread
+
+
+class Site(ThreadingHTTPServer):
+    """Serves pages about one terminal inside a `with` block, with one thread per client."""
+
+    request_queue_size = 2 * PLACES
     daemon_threads = True  # a client that hangs does not delay the end of the terminal
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(self, name: str, address: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         host, port = parse_address(address)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.is_local = ipaddress.ip_address(host).is_loopback
-        self._name = name
+        self._name, self._clock = name, clock
         self._health: Callable[[], Mapping[str, Any]] | None = None
-        self._clients: set[socket.socket] = set()
+        self._clients: dict[socket.socket, Client] = {}  # oldest first
+        self._changed = threading.Condition()  # of the clients; held while one is dropped, so that it is not closed meanwhile
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name=name, daemon=True)
         try:
             super().__init__((host, port), Handler)
@@ -106,9 +131,9 @@ class Site(ThreadingHTTPServer):
         if self._thread.is_alive():
             self.shutdown()
             self._thread.join()
-        for client in list(self._clients):
-            with suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)  # ends the wait of a thread for its client
+        with self._changed:
+            for client in self._clients.values():
+                client.drop()
         self.server_close()
 
     def allows(self, host_header: str) -> bool:
@@ -126,14 +151,51 @@ class Site(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)  # HTTPServer.server_bind would look up the host name in the network
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if len(self._clients) < CONNECTIONS:
-            self._clients.add(request)
+        if self._admit(request, is_local=self.is_this_machine(client_address[0])):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
+    def is_this_machine(self, host: str) -> bool:
+        """Return whether a client's address is a loopback address."""
+        address = ipaddress.ip_address(host)
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+    def _admit(self, connection: socket.socket, *, is_local: bool) -> bool:
+        """Give a client a place. If all are taken, drop the oldest client that does not watch a stream."""
+
+        def group() -> list[Client]:
+            return [client for client in self._clients.values() if client.is_local == is_local]
+
+        with self._changed:
+            if len(group()) >= PLACES:
+                oldest = next((client for client in group() if not (client.is_stream or client.is_dropped)), None)
+                if oldest is not None:
+                    oldest.drop()
+                if not self._changed.wait_for(lambda: len(group()) < PLACES, DROP_SECONDS):
+                    return False
+            deadline = self._clock() + CLIENT_SECONDS
+            self._clients[connection] = Client(connection=connection, is_local=is_local, deadline=deadline)
+        return True
+
+    def renew(self, connection: socket.socket, *, is_stream: bool = False) -> None:
+        """Begin the time for the next step of a client: the response, or one part of a stream."""
+        with self._changed:
+            client = self._clients[connection]
+            client.deadline, client.is_stream = self._clock() + CLIENT_SECONDS, is_stream
+
+    def service_actions(self) -> None:
+        """Drop the clients whose time is over. The thread of the server calls this after each poll."""
+        with self._changed:
+            now = self._clock()
+            for client in self._clients.values():
+                if now > client.deadline and not client.is_dropped:
+                    client.drop()
+
     def shutdown_request(self, request: Any) -> None:
-        self._clients.discard(request)
+        with self._changed:
+            self._clients.pop(request, None)
+            self._changed.notify_all()
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -144,7 +206,6 @@ class Handler(BaseHTTPRequestHandler):
     """Answers one client."""
 
     server: Site
-    timeout = CLIENT_SECONDS
     server_version = "lclrr-edge"
     sys_version = ""
 
@@ -156,6 +217,7 @@ class Handler(BaseHTTPRequestHandler):
         """Reject all methods except GET and HEAD, and requests for another host."""
         if not super().parse_request():
             return False
+        self.server.renew(self.connection)
         if self.command not in ("GET", "HEAD"):
             self._answer(Page(b"Read-only.\n", status=HTTPStatus.METHOD_NOT_ALLOWED))
         elif not self.server.allows(self.headers.get("Host", "")):
@@ -180,6 +242,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(page.body)
             for chunk in page.stream or ():
+                self.server.renew(self.connection, is_stream=True)
                 self.wfile.write(chunk)
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from edge.clock import boottime
@@ -16,6 +16,8 @@ from edge.events.worker import DeliveryError, Worker
 
 MAX_SECONDS = 600.0
 """Limit for a command's time: it also delays the end of the service."""
+VARIABLES = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"})
+"""Variables that a command gets, and those that begin with LC_. Others may contain secrets, or belong to systemd."""
 
 
 class CommandSink(Worker[Event]):
@@ -53,7 +55,14 @@ class CommandSink(Worker[Event]):
         seconds = min(self._seconds, left)
         try:
             # Its output goes to stderr (2), because stdout is ours. Its own session, so that signals reach its whole group.
-            process = subprocess.Popen(self._argv, stdin=subprocess.PIPE, stdout=2, start_new_session=True)
+            process = subprocess.Popen(
+                self._argv,
+                env=environment(os.environ),
+                stdin=subprocess.PIPE,
+                stdout=2,
+                close_fds=True,
+                start_new_session=True,
+            )
         except OSError as error:
             raise DeliveryError(f"cannot be started ({error.strerror})") from None
         try:
@@ -67,6 +76,11 @@ class CommandSink(Worker[Event]):
             raise DeliveryError(f"stopped after {seconds:.1f} s") from None
         if process.returncode:
             raise DeliveryError(f"ended with code {process.returncode}")
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a command gets."""
+    return {name: value for name, value in variables.items() if name in VARIABLES or name.startswith("LC_")}
 
 
 def check_seconds(seconds: float) -> None:

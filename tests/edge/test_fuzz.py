@@ -5,33 +5,25 @@ In CI the examples are the same each time. `FUZZ=20 ./scripts/test tests/edge/te
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import socket
 import sqlite3
 import struct
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, suppress
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import cv2
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from edge import settings as configuration
 from edge.audit import log as audit
 from edge.audit import report
 from edge.audit.log import AuditLog
-from edge.camera import http_stream, mjpeg, photo
+from edge.camera import mjpeg, photo
 from edge.camera.photo import MAX_PIXELS, read_photo
-from edge.camera.stamps import CaptureTimes
 from edge.decision.doorlist import DoorList
 from edge.errors import (
     AuditError,
@@ -46,15 +38,29 @@ from edge.errors import (
 from edge.kit import format as kits
 from edge.kit import guard as onnx_guard
 from edge.kit.manifest import Manifest
-from edge.settings import as_toml
 from edge.vision.recognize import Recognizer
-from tests.fakes.mjpeg_server import grey_jpeg, part
 from tests.fixtures import kits as doors
+from tests.fixtures.damage import (
+    ANSWERS,
+    EXTREME_WORDS,
+    HUGE,
+    KIND,
+    LIST,
+    OK,
+    WAYS,
+    Changes,
+    HostileCamera,
+    damage,
+    forged,
+    insert,
+    overwrite,
+    photos,
+    read_all,
+    settings_file,
+)
 from tests.fixtures.events import NOON, make_event
 
 pytestmark = pytest.mark.slow
-
-Image = NDArray[Any]
 
 
 def budget(examples: int) -> settings:
@@ -68,42 +74,10 @@ def budget(examples: int) -> settings:
 # Ways to damage bytes.
 
 OFFSETS = st.integers(0, 1 << 24)  # modulo the length; small numbers, where headers are, are most frequent
-NUMBERS = [0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]
-WORDS = st.sampled_from([struct.pack(form, n) for n in NUMBERS for form in ("<I", ">I")]) | st.binary(min_size=1, max_size=12)
+WORDS = st.sampled_from(EXTREME_WORDS) | st.binary(min_size=1, max_size=12)
 
 
-def overwrite(data: bytes, at: int, word: bytes, _: int) -> bytes:
-    return data[:at] + word + data[at + len(word) :]
-
-
-def insert(data: bytes, at: int, word: bytes, _: int) -> bytes:
-    return data[:at] + word + data[at:]
-
-
-def leave_out(data: bytes, at: int, _: bytes, other: int) -> bytes:
-    return data[:at] + data[at + other % 100 :]
-
-
-def truncate(data: bytes, at: int, _: bytes, __: int) -> bytes:
-    return data[:at]
-
-
-def move(data: bytes, at: int, _: bytes, other: int) -> bytes:
-    return data[:at] + data[other % max(1, len(data)) :]
-
-
-CHANGES = st.lists(
-    st.tuples(st.sampled_from([overwrite, overwrite, insert, leave_out, truncate, move]), OFFSETS, WORDS, OFFSETS), max_size=5
-)
-Changes = Sequence[tuple[Callable[[bytes, int, bytes, int], bytes], int, bytes, int]]
-
-
-def damage(data: bytes, changes: Changes) -> bytes:
-    for change, at, word, other in changes:
-        data = change(data, at % (len(data) + 1), word, other)
-    return data
-
-
+CHANGES = st.lists(st.tuples(st.sampled_from(WAYS), OFFSETS, WORDS, OFFSETS), max_size=5)
 # Kits.
 
 
@@ -113,15 +87,6 @@ def test_damaged_kit_is_rejected(changes: Changes) -> None:
     data = damage(doors.kit(), changes)
     with suppress(KitError):
         assert kits.parse(data).sha256 == kits.parse(doors.kit()).sha256
-
-
-def forged(name: str, data: bytes, manifest: dict[str, Any] | None = None) -> bytes:
-    """A kit with one part replaced, and with correct hashes."""
-    parts = kits.unpack(doors.kit()) | {name: data}
-    contents = manifest or json.loads(parts[kits.MANIFEST])
-    contents["parts"] |= {name: hashlib.sha256(data).hexdigest()}
-    parts[kits.MANIFEST] = (json.dumps(contents, sort_keys=True, ensure_ascii=False, indent=1) + "\n").encode()
-    return kits.pack(parts)
 
 
 @budget(80)
@@ -183,14 +148,6 @@ def test_damaged_graph_is_accepted_or_rejected(changes: Changes) -> None:
 # Settings and door lists.
 
 
-@cache
-def settings_file() -> bytes:
-    return as_toml(configuration.Settings()).encode()
-
-
-HUGE = b"0x" + 5000 * b"F"  # more digits than Python converts
-
-
 @budget(150)
 @given(CHANGES)
 @example([(overwrite, 0, b"[kit]\nthreads = " + HUGE + b"\n#", 0)])
@@ -201,13 +158,6 @@ HUGE = b"0x" + 5000 * b"F"  # more digits than Python converts
 def test_damaged_settings_are_accepted_or_rejected(changes: Changes) -> None:
     with suppress(SettingsError):
         configuration.parse(damage(settings_file(), changes))
-
-
-LIST = (
-    b'[door]\nname = "north"\ntimezone = "Europe/Berlin"\n\n[[allow]]\npeople = ["anna", "ben"]\nweekdays = "mon-fri"\n'
-    b'hours = ["07:00-12:00", "22:00-06:00"]\nvalid_from = 2026-01-01\nvalid_until = 2026-12-31\n\n'
-    b'[[allow]]\npeople = "everyone"\n'
-)
 
 
 @budget(150)
@@ -222,25 +172,6 @@ def test_damaged_door_list_is_accepted_or_rejected(changes: Changes) -> None:
 
 
 # Photos.
-
-
-def encoded(suffix: str, image: Image, *options: int) -> bytes:
-    return cv2.imencode(suffix, image, options)[1].tobytes()
-
-
-@cache
-def photos() -> dict[str, bytes]:
-    grey = np.random.default_rng(0).integers(0, 256, (30, 40), np.uint8)
-    colour = cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR)
-    found = {f"grey {suffix}": encoded(suffix, grey) for suffix in (".jpg", ".png", ".pgm", ".bmp", ".webp")}
-    found |= {f"colour {suffix}": encoded(suffix, colour) for suffix in (".jpg", ".png", ".ppm", ".bmp")}
-    found["deep .png"] = encoded(".png", grey.astype(np.uint16) * 257)
-    found["transparent .png"] = encoded(".png", np.dstack([colour, grey]))
-    found["transparent .webp"] = encoded(".webp", np.dstack([colour, grey]))
-    found["lossy .webp"] = encoded(".webp", colour, cv2.IMWRITE_WEBP_QUALITY, 50)
-    found["progressive .jpg"] = encoded(".jpg", colour, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
-    found["plain .pgm"] = b"P2 # text\n40 30\r255\n" + b"".join(b"%d " % level for level in grey.ravel())
-    return found
 
 
 def test_number_of_pixels_is_known_before_decoding(photo_path: Path) -> None:
@@ -296,58 +227,10 @@ def test_photo_larger_than_memory_is_rejected_before_decoding(
 # A hostile camera.
 
 
-class HostileCamera:
-    """Sends `answer` to each client, and closes the connection."""
-
-    def __init__(self) -> None:
-        self.answer = b""
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://user:password@127.0.0.1:{self._server.getsockname()[1]}/"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                client = self._server.accept()[0]
-                threading.Thread(target=self._reply, args=[client, self.answer], daemon=True).start()
-
-    def _reply(self, client: socket.socket, answer: bytes) -> None:
-        with suppress(OSError), client:
-            client.recv(65536)
-            client.sendall(answer)
-            client.shutdown(socket.SHUT_WR)
-            client.recv(65536)
-
-    def close(self) -> None:
-        self._server.close()
-
-
 @pytest.fixture(scope="module")
 def hostile() -> Iterator[HostileCamera]:
     with closing(HostileCamera()) as server:
         yield server
-
-
-OK = b"HTTP/1.1 200 OK\r\n"
-KIND = b"Content-Type: multipart/x-mixed-replace; boundary=frame\r\n"
-ANSWERS = [
-    OK + KIND + b"\r\n" + part(grey_jpeg(7)) * 2,
-    OK + KIND + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(part(grey_jpeg(7))) + part(grey_jpeg(7)) + b"\r\n0\r\n\r\n",
-    OK + KIND + b"Content-Encoding: gzip\r\nContent-Length: 999999999999\r\n\r\n\x1f\x8b" + bytes(2000),
-    b'HTTP/1.1 401 Go\r\nWWW-Authenticate: Digest realm="a", nonce="b", qop="auth"\r\nContent-Length: 0\r\n\r\n',
-    b'HTTP/1.1 401 Go\r\nWWW-Authenticate: Basic realm="a"\r\nContent-Length: 0\r\n\r\n',
-    b"HTTP/1.1 302 Away\r\nLocation: /again\r\nContent-Length: 0\r\n\r\n",
-]
-
-
-def read_all(url: str) -> None:
-    """Read to the end of the connection, as the thread of a camera does."""
-    with closing(http_stream.open_stream(url, timeout=5.0)) as response:
-        stream = mjpeg.stream(response, CaptureTimes())
-        if stream is not None:
-            with closing(stream):
-                while True:
-                    stream.read()
 
 
 @budget(120)

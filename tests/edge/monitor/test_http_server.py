@@ -7,7 +7,7 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -16,13 +16,30 @@ from hypothesis import strategies as st
 
 from edge.errors import ListenError
 from edge.monitor import http_server
-from edge.monitor.http_server import Handler, Page, Site, parse_address
+from edge.monitor.http_server import Page, Site, parse_address
+from tests.fakes.cameras import ManualClock
 from tests.fixtures.waiting import until
+
+LARGE = bytes(64 << 20)  # more than all buffers between server and client
+NEIGHBOUR = "127.0.0.2"  # stands for another machine: tests use no other network than loopback
 
 
 class Hello(Site):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.more = threading.Semaphore(0)
+        super().__init__(*arguments, **options)
+
     def page(self, path: str) -> Page | None:
-        return Page(b"hello") if path == "/" else None
+        return {"/": Page(b"hello"), "/large": Page(LARGE), "/stream": Page(b"", stream=self.numbers())}.get(path)
+
+    def numbers(self) -> Generator[bytes, None, None]:
+        """Yield the next number each time that `more` is released."""
+        for number in range(1, 100):
+            assert self.more.acquire(timeout=30)
+            yield b"%d" % number
+
+    def is_this_machine(self, host: str) -> bool:
+        return super().is_this_machine(host) and host != NEIGHBOUR
 
 
 @pytest.fixture
@@ -133,23 +150,104 @@ def test_public_server_accepts_numbers_and_the_machine_name() -> None:
 # Limits
 
 
-def test_connections_are_limited_and_a_silent_client_delays_no_other(server: Site) -> None:
+def slow_clients(server: Site, stack: contextlib.ExitStack, number: int, source: str = "127.0.0.1") -> list[socket.socket]:
+    """Clients that begin a request and do not end it. The server accepts them before any later client."""
+    clients = []
+    for _ in range(number):
+        client = socket.create_connection(address_of(server), 30, source_address=(source, 0))
+        clients.append(stack.enter_context(client))
+        client.sendall(b"GET / HTTP/1.1\r\n")
+    return clients
+
+
+@pytest.mark.parametrize("number", [1, 32, 200])
+def test_slow_clients_do_not_shut_out_another(server: Site, number: int) -> None:
+    with contextlib.ExitStack() as stack:
+        slow = slow_clients(server, stack, number)
+        assert [request(server)[0].status for _ in range(3)] == [200] * 3
+        if number > http_server.PLACES:
+            assert slow[0].recv(1) == b"", "the oldest made room"
+
+
+def test_slow_readers_do_not_shut_out_another(server: Site) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(2 * http_server.PLACES):
+            client = stack.enter_context(socket.create_connection(address_of(server), 30))
+            client.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(15) == b"HTTP/1.0 200 OK"
+        assert request(server)[0].status == 200
+
+
+def test_other_machines_take_no_place_of_this_machine(server: Site) -> None:
+    with contextlib.ExitStack() as stack:
+        (early,) = slow_clients(server, stack, 1)
+        others = slow_clients(server, stack, 3 * http_server.PLACES, NEIGHBOUR)
+        assert others[2 * http_server.PLACES - 1].recv(1) == b"", "the oldest ones of the other machines made room"
+        early.sendall(b"Host: localhost\r\n\r\n")
+        assert early.recv(15) == b"HTTP/1.0 200 OK"
+
+
+def test_number_of_threads_is_limited(server: Site) -> None:
     """A service may have 256 threads: if clients take them all, a lost camera cannot be opened again."""
     before = threading.active_count()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(socket.create_connection(address_of(server), 30))
-        assert request(server)[0].status == 200
-        silent = [
-            stack.enter_context(socket.create_connection(address_of(server), 30)) for _ in range(http_server.CONNECTIONS)
-        ]
-        assert silent[-1].recv(1) == b"", "rejected at once"
-        assert threading.active_count() <= before + http_server.CONNECTIONS
+        for _ in range(10 * http_server.PLACES):
+            stack.enter_context(socket.create_connection(address_of(server), 30))
+            assert threading.active_count() <= before + http_server.PLACES
 
 
-def test_silent_client_is_dropped(monkeypatch: pytest.MonkeyPatch, server: Site) -> None:
-    monkeypatch.setattr(Handler, "timeout", 0.2)
-    with socket.create_connection(address_of(server), 30) as silent:
-        assert silent.recv(1) == b""
+def test_request_must_arrive_in_time_as_a_whole() -> None:
+    """A client that sends a byte now and then gets no more time."""
+    clock = ManualClock()
+    with Hello("test", "127.0.0.1:0", clock=clock) as server, contextlib.ExitStack() as stack:
+        (slow,) = slow_clients(server, stack, 1)
+        assert request(server)[0].status == 200, "the slow client was accepted before"
+        clock.now += 1.1 * http_server.CLIENT_SECONDS
+        assert drip(slow, 1000) < 1000
+
+
+def drip(client: socket.socket, limit: int) -> int:
+    """Send a byte now and then until the server closes the connection, `limit` at most. Return their number."""
+    client.settimeout(0.01)
+    for number in range(limit):
+        with contextlib.suppress(TimeoutError):
+            client.send(b"X")
+            client.recv(1)
+            return number  # it answered, or closed the connection
+    return limit
+
+
+def test_response_must_be_taken_in_time_as_a_whole() -> None:
+    clock = ManualClock()
+    with Hello("test", "127.0.0.1:0", clock=clock) as server, contextlib.ExitStack() as stack:
+        slow = stack.enter_context(socket.create_connection(address_of(server), 30))
+        slow.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert slow.recv(15) == b"HTTP/1.0 200 OK"
+        clock.now += 0.6 * http_server.CLIENT_SECONDS
+        assert slow.recv(100)
+        clock.now += 0.6 * http_server.CLIENT_SECONDS
+        until(lambda: not server._clients)
+        taken = 0
+        with contextlib.suppress(ConnectionResetError):
+            while part := slow.recv(1 << 20):
+                taken += len(part)
+        assert taken < len(LARGE)
+
+
+def test_stream_may_last_longer_than_a_response() -> None:
+    clock = ManualClock()
+    with Hello("test", "127.0.0.1:0", clock=clock) as server, contextlib.ExitStack() as stack:
+        watcher = stack.enter_context(socket.create_connection(address_of(server), 30))
+        watcher.sendall(b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        received = b""
+        for number in range(1, 6):
+            clock.now += 0.9 * http_server.CLIENT_SECONDS
+            server.more.release()
+            while not received.endswith(b"%d" % number):
+                received += watcher.recv(100)
+        slow_clients(server, stack, 2 * http_server.PLACES)
+        server.more.release()
+        assert watcher.recv(1) == b"6", "a stream makes no room for others"
 
 
 def test_close_ends_connections_and_leaves_no_thread() -> None:

@@ -21,9 +21,9 @@ from edge.camera.base import Frame
 from edge.events.event import notice
 from edge.events.view import Mark, View
 from edge.kit.manifest import Thresholds
+from edge.monitor import http_server
 from edge.monitor import preview as previews
 from edge.monitor.annotate import draw
-from edge.monitor.http_server import Handler
 from edge.monitor.preview import Preview
 from tests.fixtures.browser import Browser, find_chromium
 from tests.fixtures.events import NOON, make_event
@@ -224,7 +224,7 @@ def test_fifth_stream_is_rejected_until_another_ends(served: Preview) -> None:
 
 
 def test_client_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Handler, "timeout", 0.5)
+    monkeypatch.setattr(http_server, "CLIENT_SECONDS", 0.5)
     noise = np.random.default_rng(0).integers(0, 256, (720, 1280, 3), np.uint8)  # a large image soon fills the buffers
     with Preview("127.0.0.1:0") as preview:
         preview.show(View(frame=Frame(image=noise, captured=0.0, number=1)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,12 @@ from edge.errors import UsageError
 from edge.events.event import notice
 from edge.sinks.command import CommandSink
 from tests.fixtures.events import NOON, make_event
+
+REPORT = """
+import json, os, sys
+files = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+json.dump({"variables": dict(os.environ), "files": files}, open(sys.argv[1], "w"))
+"""
 
 
 def script(folder: Path, body: str) -> str:
@@ -37,6 +45,24 @@ def test_command_gets_the_event_and_its_arguments(tmp_path: Path, capfd: pytest.
     assert (tmp_path / "arguments").read_text() == "1:one two\n"
     assert counts(sink) == (1, 0, 0)
     assert capfd.readouterr() == ("", "hello\n"), "its output stays out of stdout"
+
+
+def test_command_gets_no_secret_and_no_open_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WEBHOOK_SECRET", "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "PATHS", "LC"):
+        monkeypatch.setenv(name, "secret")
+    usual = {"PATH": os.environ["PATH"], "HOME": "/home", "LANG": "C.UTF-8", "LC_TIME": "C", "TZ": "UTC", "TMPDIR": "/tmp"}
+    for name, value in usual.items():
+        monkeypatch.setenv(name, value)
+    with open(tmp_path / "log", "w") as log:
+        os.set_inheritable(log.fileno(), True)
+        sink = CommandSink(f"env FLOOR=2 python3 -c {shlex.quote(REPORT)} '{tmp_path}/got'")
+        sink.handle(make_event())
+        sink.close()
+    got = json.loads((tmp_path / "got").read_text())
+    assert counts(sink) == (1, 0, 0)
+    assert got["variables"].items() >= (usual | {"FLOOR": "2"}).items(), "a variable can be given on purpose"
+    assert not [name for name, value in got["variables"].items() if value == "secret"]
+    assert str(tmp_path / "log") not in got["files"]
 
 
 def test_only_grants_run_the_command(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from edge.errors import ParameterError, SettingsError, SinkError
 from edge.sinks.webhook import WebhookSettings, WebhookSink
 from tests.fakes.mqtt_broker import free_port, write_certificates
-from tests.fakes.webhook_server import SECRET, WebhookServer
+from tests.fakes.webhook_server import SECRET, DrippingServer, WebhookServer
 from tests.fixtures.events import make_event
 from tests.fixtures.waiting import until
 
@@ -117,6 +117,42 @@ def test_slow_server_never_blocks_and_times_out(secret: Path) -> None:
             until(lambda: sink.health().retried > 0)
             server.open.set()
             until(lambda: sink.health().delivered == 3)
+
+
+STATUS = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [b"", b"HTTP/1.1 2", STATUS, STATUS + b"X: ", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 "],
+    ids=["status", "number", "name", "value", "second status"],
+)
+def test_dripping_answer_ends_with_the_attempt(secret: Path, first: bytes) -> None:
+    with closing(DrippingServer(first)) as server, posting(server.url("http"), secret, timeout_seconds=0.5) as sink:
+        sink.handle(make_event())
+        assert 0 < server.drips(1) < server.limit, "the terminal closed the connection"
+        until(lambda: sink.health().retried > 0)
+        assert sink.health().delivered == sink.health().failed == 0
+
+
+@pytest.mark.parametrize("first", [b"", b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc\x03\x03"], ids=["silent", "server hello"])
+def test_dripping_tls_handshake_ends_with_the_attempt(secret: Path, first: bytes) -> None:
+    with closing(DrippingServer(first)) as server, posting(server.url("https"), secret, timeout_seconds=0.5) as sink:
+        sink.handle(make_event())
+        assert server.drips(1) < server.limit, "the terminal closed the connection"
+        until(lambda: sink.health().retried > 0)
+        assert sink.health().delivered == sink.health().failed == 0
+
+
+def test_dripping_tls_answer_ends_with_the_attempt(secret: Path, tmp_path: Path) -> None:
+    write_certificates(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    settings: dict[str, Any] = {"timeout_seconds": 0.5, "ca_file": tmp_path / "ca.pem"}
+    with closing(DrippingServer(STATUS, context)) as server, posting(server.url("https"), secret, **settings) as sink:
+        sink.handle(make_event())
+        assert 0 < server.drips(1) < server.limit, "the terminal closed the connection"
+        until(lambda: sink.health().retried > 0)
 
 
 def test_invalid_answer_is_retried(secret: Path) -> None:
