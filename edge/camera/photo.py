@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.camera import jpeg
+from edge.camera import jpeg, png
 from edge.errors import GalleryError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".pgm", ".bmp", ".webp")
@@ -17,7 +17,6 @@ MAX_BYTES = 1 << 28
 MAX_PIXELS = 1 << 26
 """A small file can claim a size beyond the memory of the device. OpenCV accepts up to 1 << 30."""
 
-_PNG = b"\x89PNG\r\n\x1a\n"
 _NETPBM = re.compile(rb"P[1-6]" + 2 * rb"(?:\s|#[^\r\n]*[\r\n])+([0-9]{1,9})" + rb"\s")
 
 
@@ -84,14 +83,12 @@ def measure(data: bytes) -> tuple[int, bool]:
 
     The number is 0 for other data. The end of a WebP, BMP or Netpbm file is not checked.
     """
-    is_complete = True
     try:
         if data.startswith(jpeg.START):
             return jpeg.walk(data)
-        if data.startswith(_PNG):
-            width, height = struct.unpack_from(">II", data, 16)
-            is_complete = b"IEND" in data
-        elif data.startswith(b"BM"):
+        if data.startswith(png.START):
+            return png.walk(data)
+        if data.startswith(b"BM"):
             is_old = data[14:18] == b"\x0c\0\0\0"
             width, height = struct.unpack_from("<HH" if is_old else "<ii", data, 18)
         elif data.startswith(b"RIFF") and data[8:12] == b"WEBP":
@@ -107,4 +104,4 @@ def measure(data: bytes) -> tuple[int, bool]:
             width, height = (int(side) for side in found.groups()) if found else (0, 0)
     except struct.error:  # the header itself is truncated
         return 0, False
-    return abs(width * height), is_complete
+    return abs(width * height), True

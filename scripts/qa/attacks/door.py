@@ -28,7 +28,7 @@ from export.build import build_kit
 from export.liveness import LivenessPart
 from scripts.qa.attacks.attack import CannotRunError, Range, Score, Tally, attack, grants, run_edge
 from scripts.research import orl
-from tests.fakes.scene_camera import SceneCamera
+from tests.fakes.scene_camera import RepeatingCamera, SceneCamera
 from tests.fakes.sinks import RecordingSink
 from tests.fixtures import orl_door
 from tests.fixtures.portraits import yunet
@@ -133,7 +133,7 @@ def frozen_camera(where: Range) -> Score:
     for i, picture in enumerate(islice(cycle(pictures), tries)):
         held: Sequence[Any] = [picture] * 30
         scenes = [held] if i % 2 == 0 else [held, dropout, held]
-        events, _ = run_to_end(SceneCamera(*scenes))
+        events, _ = run_to_end(RepeatingCamera(*scenes))
         tally.add(bool(grants(events)), "a still picture was granted")
     return tally.score()
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from edge.camera.base import Camera, CameraHealth
+from edge.camera.base import Camera
 from edge.camera.recording import Recording
 from edge.camera.sources import open_camera
 from edge.decision.doorlist import DoorList
@@ -33,7 +33,7 @@ from edge.terminal.loop import Terminal
 from edge.vision.detect import Face
 from edge.vision.recognize import Recognition, Recognizer
 from tests.fakes.mjpeg_server import MjpegServer, jpeg, part
-from tests.fakes.scene_camera import SceneCamera, SimulatedCamera
+from tests.fakes.scene_camera import RepeatingCamera, SceneCamera, SimulatedCamera
 from tests.fakes.sinks import CallbackSink, RecordingSink, RecordingViewer, fail
 from tests.fixtures import kits as doors
 from tests.fixtures import orl_door
@@ -267,17 +267,6 @@ def test_door_list_uses_its_time_zone(
 
 
 # A camera that repeats itself
-
-
-class RepeatingCamera(SceneCamera):
-    """A camera without noise: equal images have equal pixels. It is lost while the image is None."""
-
-    has_noise = False
-
-    @property
-    def health(self) -> CameraHealth:
-        up = self.number == 0 or self.image() is not None
-        return CameraHealth(up=up, frames=self.number, dropped=0, broken=0, reconnects=0, error="" if up else "no cable")
 
 
 def test_picture_that_repeats_is_one_look_and_the_camera_is_frozen(caplog: pytest.LogCaptureFixture) -> None:
