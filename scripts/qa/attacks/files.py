@@ -158,20 +158,24 @@ def secrets_of_the_command(where: Range) -> Score:
 
 @attack("20c", "capture through a link")
 def capture_through_link(where: Range) -> Score:
-    """The folder of a person, or of all people, is a link: the photos would be written elsewhere."""
-    links = ("anna", "photos") if not where.quick else ("anna",)
-    tally = Tally(where, len(links))
-    for number, link in enumerate(links):
+    """The folder of a person is a link, absolute or relative, to a folder or to nothing: photos would be written elsewhere.
+
+    The folder of all people may be a link: its user chose it.
+    """
+    kinds = [(True, True), (True, False), (False, True), (False, False)]
+    tally = Tally(where, len(kinds))
+    for number, (is_absolute, exists) in enumerate(kinds):
         base, outside = where.folder / str(number), where.folder / f"outside{number}"
         photos = base / "photos"
-        (base if link == "photos" else photos).mkdir(parents=True)
-        outside.mkdir()
-        (photos if link == "photos" else photos / "anna").symlink_to(outside)
+        photos.mkdir(parents=True)
+        if exists:
+            outside.mkdir()
+        (photos / "anna").symlink_to(outside if is_absolute else f"../../outside{number}")
         camera = SceneCamera(*(orl_door.frames("s3", 8) for _ in range(12)))
         with suppress(EdgeError):
             enrol("anna", camera, finder(), photos, when=datetime.now(UTC), photos=2, min_photos=1, allow_alike=True)
         written = [file for file in outside.rglob("*") if file.is_file()]
-        tally.add(bool(written), f"{len(written)} photos through the link {link}")
+        tally.add(bool(written), f"{len(written)} photos through the link")
     return tally.score()
 
 

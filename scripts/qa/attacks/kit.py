@@ -108,12 +108,15 @@ def large_unsigned_kit(where: Range) -> Score:
 
 @attack("19", "version that ends all updates")
 def last_version(where: Range) -> Score:
-    versions = (2**53 - 1, 2**53 - 2, 2**52, 10**15, 10**14)
-    tally = Tally(where, len(versions))
+    """As the first kit of a store, and after version 1."""
+    versions = (2**53 - 1, 2**53 - 2, 2**52, 10**15, 10**14 + 2)
+    tally = Tally(where, 2 * len(versions))
     for version in versions:
-        store = new_store(where.folder / str(version))
-        store.activate(orl_door.kit_version(1))
-        tally.add(is_accepted(store, orl_door.kit_version(version)), f"version {version} after version 1")
+        for first in (0, 1):
+            store = new_store(where.folder / f"{version}-{first}")
+            if first:
+                store.activate(orl_door.kit_version(first))
+            tally.add(is_accepted(store, orl_door.kit_version(version)), f"version {version} after version {first}")
     return tally.score()
 
 

@@ -169,15 +169,6 @@ def test_macs_prove_that_the_terminal_made_the_heads(edge: Run, path: Path, head
 # Real receivers
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    (tmp_path / "broker").mkdir()
-    broker = Broker(tmp_path / "broker")
-    broker.start()
-    yield broker
-    broker.stop(kill=True)
-
-
 @contextmanager
 def publishing(broker: Broker, **other: Any) -> Iterator[MqttSink]:
     with closing(MqttSink(broker.settings(**other))) as sink:

@@ -32,14 +32,6 @@ EVENT, STATE, CAMERA = (f"lclrr-edge/north/{name}" for name in ("event", "state"
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    broker = Broker(tmp_path)
-    broker.start()
-    yield broker
-    broker.stop(kill=True)
-
-
 @contextmanager
 def publishing(broker: Broker, *, clock: Callable[[], float] = time.monotonic, **settings: Any) -> Iterator[MqttSink]:
     with closing(MqttSink(broker.settings(**settings), clock=clock)) as sink:

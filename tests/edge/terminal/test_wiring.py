@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import resource
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -27,15 +26,6 @@ from tests.fixtures.orl_door import GUEST, STRANGER, empty_room, frames
 EVENT = "lclrr-edge/north/event"
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    (tmp_path / "broker").mkdir()
-    broker = Broker(tmp_path / "broker")
-    broker.start()
-    yield broker
-    broker.stop(kill=True)
 
 
 def settings(folder: Path, mqtt_port: int, webhook_port: int) -> Path:
