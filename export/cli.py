@@ -45,7 +45,7 @@ def build(
     liveness: Annotated[
         str | None, typer.Option(metavar="onnx:FILE[,FILE]", help="Networks that tell live faces from prints and screens.")
     ] = None,
-    liveness_threshold: Annotated[float, typer.Option(help="Score, 0 to 1, that a live face needs.")] = THRESHOLD,
+    liveness_threshold: Annotated[float, typer.Option(help="Score, 0.05 to 0.99, that a live face needs.")] = THRESHOLD,
     sign: Annotated[Path | None, typer.Option(help="Private key to sign with.")] = None,
     kit_version: Annotated[int, typer.Option(min=1, max=MAX_NEW_VERSION, help="A device accepts only a higher version.")] = 1,
     series: Annotated[str, typer.Option(help="Group of doors; a device rejects other series.")] = "",

@@ -20,7 +20,7 @@ from onnx.helper import make_tensor_value_info as make_info
 from edge.errors import KitError, UsageError
 from edge.files import read_bytes
 from edge.kit import guard
-from edge.kit.manifest import MAX_LIVENESS_NETWORKS, Liveness
+from edge.kit.manifest import LIVE_THRESHOLDS, MAX_LIVENESS_NETWORKS, Liveness
 from edge.vision.presentation import LivenessModel, crop_name
 from export.nodes import IR_VERSION, OPSET, Graph
 from trainer.features.prepare import prepared
@@ -124,8 +124,9 @@ def _network(file: Path, given: Mapping[str, str]) -> LivenessNetwork:
 
 def build(networks: Sequence[LivenessNetwork], threshold: float = THRESHOLD) -> LivenessPart:
     """Return the graph of these networks, after a test run."""
-    if not 0 < threshold < 1:
-        raise UsageError(f"The liveness threshold must be between 0 and 1, not {threshold:g}.")
+    low, high = LIVE_THRESHOLDS
+    if not low <= threshold <= high:
+        raise UsageError(f"The liveness threshold must be between {low:g} and {high:g}, not {threshold:g}.")
     g = Graph()
     scores = [_nodes(g, network, number) for number, network in enumerate(networks)]
     g("Mean", scores, "live")

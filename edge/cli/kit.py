@@ -12,7 +12,7 @@ from edge.cli import options
 from edge.errors import KitError
 from edge.files import read_bytes
 from edge.kit import selftest
-from edge.kit.format import read_kit_bytes
+from edge.kit.format import Kit, read_kit_bytes
 from edge.kit.manifest import Thresholds
 from edge.kit.store import Store, kit_facts
 from edge.vision.recognize import Recognizer
@@ -63,10 +63,16 @@ def rollback(
 
 def _store(kit: Path | None, settings: Path | None) -> Store[Recognizer]:
     """Return the store of the terminal that has these settings."""
-    chosen = configuration.load(paths.find_settings(settings)).kit
+    found = configuration.load(paths.find_settings(settings))
+    chosen = found.kit
     folder = paths.find_kit_store(chosen.store) or (paths.KIT_STORE if paths.STATE_FOLDER.is_dir() else None)
     if folder is None:
         raise KitError("This machine has no kit store.", "Name a folder in the settings: [kit] store.")
     key = None if chosen.public_key is None else read_bytes(chosen.public_key)
-    load = lambda opened: selftest.check_with_detector(Recognizer(opened, min_face=chosen.min_face))  # noqa: E731
+
+    def load(opened: Kit) -> Recognizer:
+        if found.liveness.required:
+            opened.manifest.require_liveness()
+        return selftest.check_with_detector(Recognizer(opened, min_face=chosen.min_face))
+
     return Store(folder, kit or chosen.path or paths.KIT, load, public_key=key, series=chosen.series)

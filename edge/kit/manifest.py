@@ -27,6 +27,8 @@ NO_MATCH = 2.0
 RESIDUALS = 1e-4, 2.0
 """The residual of a unit vector is at most 1. The limit of the experts, 2, accepts every face."""
 MAX_STRANGERS = 10**8
+LIVE_THRESHOLDS = 0.05, 0.99
+"""Lower, a liveness model would stop almost nothing; higher, almost everyone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +119,7 @@ class Liveness:
             and all(type(side) is int and 16 <= side <= 512 for side, _ in crops)
             and all(type(scale) is float and 1 <= scale <= 8 for _, scale in crops)
             and type(found.threshold) is float
-            and 0 < found.threshold < 1
+            and LIVE_THRESHOLDS[0] <= found.threshold <= LIVE_THRESHOLDS[1]
             and all(type(ratio) is float and 1 <= ratio <= 8 for ratio in found.context)
         )
         if not is_valid:
@@ -175,6 +177,12 @@ class Manifest:
     def crop_shape(self) -> tuple[int, ...]:
         """(height, width) of a grey crop, (height, width, 3) of a BGR crop."""
         return (*self.size, 3) if self.colour else self.size
+
+    def require_liveness(self) -> None:
+        """Raise an error if the kit has no liveness model."""
+        if self.liveness is None:
+            hint = "Build it with --liveness, or remove `required` from [liveness] in the settings."
+            raise KitError("The kit has no liveness model, and the settings require one.", hint)
 
     @property
     def liveness_sentence(self) -> str:

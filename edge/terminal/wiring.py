@@ -13,7 +13,6 @@ from edge import paths
 from edge.audit.gate import AuditGate
 from edge.camera.sources import open_camera
 from edge.decision.doorlist import DoorList
-from edge.errors import KitError
 from edge.events.health import Count, Health
 from edge.events.sink import Sink
 from edge.events.view import Viewer
@@ -135,9 +134,8 @@ def _load(
     )
     recognizer.kit = replace(recognizer.kit, recognizer=b"")  # onnxruntime has its own copy, and large kits fill the memory
     manifest = recognizer.kit.manifest
-    if manifest.liveness is None and settings.liveness.required:
-        hint = "Build it with --liveness, or remove [liveness] required from the settings."
-        raise KitError("The kit has no liveness model, and the settings require one.", hint)
+    if settings.liveness.required:
+        manifest.require_liveness()
     if manifest.liveness is None:
         say(f"warning: {manifest.liveness_sentence}")
     elif not settings.liveness.passive:

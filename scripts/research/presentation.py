@@ -77,7 +77,7 @@ def main(
     sources = [source for source in SOURCES if (data / source.archive).is_file()]
     if not files or not sources:
         raise UsageError(f"{models} has no networks, or {data} no archives.", "Pass their folders: --models, --data.")
-    built = liveness.build(liveness.parse(f"onnx:{','.join(map(str, files))}"), threshold)
+    built = liveness.build(liveness.parse(f"onnx:{','.join(map(str, files))}"))
     model, finder = LivenessModel(built.graph, built.spec), YuNetDetector(detector.yunet(console.say))
     typer.echo(f"Networks: {', '.join(built.spec.names)}. A live face needs {threshold:g}.\n")
     if distances:

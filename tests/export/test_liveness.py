@@ -87,9 +87,9 @@ def test_unusable_network_is_rejected(changes: dict[str, Any]) -> None:
         liveness.build([network(**changes)])
 
 
-@pytest.mark.parametrize("threshold", [0.0, 1.0, -1.0, float("nan")])
+@pytest.mark.parametrize("threshold", [0.0, 0.04, 1.0, -1.0, float("nan")])
 def test_threshold_must_be_a_probability(threshold: float) -> None:
-    with pytest.raises(UsageError, match="between 0 and 1"):
+    with pytest.raises(UsageError, match=r"between 0\.05 and 0\.99"):
         liveness.build([network()], threshold)
 
 

@@ -18,6 +18,7 @@ from edge.kit.manifest import Thresholds
 from tests.fakes.mjpeg_server import MjpegServer
 from tests.fixtures.command import command, environment, started
 from tests.fixtures.kits import signing_keys
+from tests.fixtures.liveness import with_liveness
 from tests.fixtures.orl_door import GUEST, empty_room, frames, kit_version, sending
 from tests.fixtures.waiting import until
 
@@ -95,3 +96,14 @@ def test_commands_without_a_store_name_the_setting(tmp_path: Path, monkeypatch: 
         pytest.skip("this machine is a terminal")
     code, _, text = edge("kit", "status", "--settings", tmp_path / "settings.toml")
     assert (code, "[kit] store" in text) == (20, True)
+
+
+def test_required_liveness_model_is_checked_by_install(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text('[kit]\npath = "door.kit"\nstore = "kits"\n[liveness]\nrequired = true\n')
+    (tmp_path / "plain.kit").write_bytes(kit_version(1))
+    (tmp_path / "live.kit").write_bytes(with_liveness(kit_version(1)))
+    code, _, err = edge("kit", "install", tmp_path / "plain.kit", "--settings", tmp_path / "settings.toml")
+    assert code == 20
+    assert "no liveness model" in err
+    assert not (tmp_path / "door.kit").exists()
+    assert edge("kit", "install", tmp_path / "live.kit", "--settings", tmp_path / "settings.toml")[0] == 0

@@ -69,7 +69,8 @@ def test_unlisted_operator_is_rejected() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"threshold": 0.0}, {"threshold": 1.0}, {"threshold": -1.0}, {"threshold": 1e-300 - 1}, {"threshold": "0.5"},
+        {"threshold": 0.0}, {"threshold": 1e-9}, {"threshold": 0.999}, {"threshold": 1.0}, {"threshold": -1.0},
+        {"threshold": "0.5"},
         {"threshold": 1}, {"context": [0.5, 1.3]}, {"context": 2.2}, {"context": [2.2]}, {"context": [2.2, math.pi, 1.0]},
         {"crops": []}, {"crops": [[32, 2.5]]}, {"crops": [[32, 2.5], [4, 4.0]]}, {"crops": [[32, 2.5], [32, 90.0]]},
         {"crops": [[32, 2.5], [32.0, 4.0]]}, {"names": ["one"]}, {"names": ["a\nb", "c"]}, {"names": 5}, {"more": 1},
