@@ -119,10 +119,14 @@ def compare(here: dict[str, Any], there: dict[str, Any]) -> list[str]:
         print(f"  boxes, pixels         {largest_difference([(a['box'], b['box']) for a, b in pairs]):.1e}")
         print(f"  landmarks, pixels     {largest_difference([(a['landmarks'], b['landmarks']) for a, b in pairs]):.1e}")
         print(f"  crops that differ     {sum(a['crop'] != b['crop'] for a, b in pairs)}")
+        other_surroundings = sum(a["surroundings"] != b["surroundings"] for a, b in pairs)
+        print(f"  liveness crops        {other_surroundings} differ")
         print(f"  scores                {scores:.1e}  (limit {MAX_DIFFERENCE:g})")
         print(f"  labels that differ    {sum(a != b for a, b in zip(*labels, strict=True))}")
         print(f"  decisions             {', '.join(' '.join(map(str, decision[:2])) for decision in ours['decisions'])}")
         print(f"  seconds per frame     {ours['seconds_per_frame']:.3f}, emulated {theirs['seconds_per_frame']:.3f}")
+        if other_surroundings:
+            errors.append(f"{kit}: crops for a liveness model differ")
         if labels[0] != labels[1]:
             errors.append(f"{kit}: labels differ")
         if not scores <= MAX_DIFFERENCE:

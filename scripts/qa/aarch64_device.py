@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from edge.decision.door import Decision, Door
 from edge.decision.track import Tracker
 from edge.decision.visit import Sighting
+from edge.vision import presentation
 from edge.vision.preprocess import align
 from edge.vision.recognize import Recognition, Recognizer
 
@@ -68,11 +69,13 @@ def sighting_of(one: Recognition, now: float) -> Sighting:
 def face_results(one: Recognition, frame: NDArray[np.uint8], size: tuple[int, int]) -> dict[str, Any]:
     """Return the result of each stage for one face."""
     assert one.landmarks is not None
+    assert one.box_xyxy is not None
     crop = align(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), one.landmarks, size)  # type: ignore[arg-type]
     return {
         "box": one.box_xyxy,
         "landmarks": one.landmarks.tolist(),
         "crop": hashlib.sha256(crop.tobytes()).hexdigest(),
+        "surroundings": hashlib.sha256(presentation.crop(frame, one.box_xyxy, 80, 2.7).tobytes()).hexdigest(),
         "scores": None if one.scores is None else one.scores.tolist(),
         "label": one.label,
         "reason": one.reason,
