@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 
-from edge.decision.door import Door
+from edge.decision.door import Decision, Door
 from edge.decision.reasons import OUTSIDE_HOURS, PRESENTATION_ATTACK
 from edge.decision.visit import Sighting
-from tests.edge.decision.test_door import LABELS, THRESHOLD, AnswerList, sure, watch
+
+LABELS, THRESHOLD = ("anna", "ben"), 0.8
+WHEN = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+
+
+class Closed:
+    """A door list that allows no one."""
+
+    def refusal(self, label: str, when: datetime) -> str | None:
+        return OUTSIDE_HOURS
+
+
+def watch(a_door: Door, *sightings: Sighting) -> list[Decision]:
+    steps = (a_door.step(now=own.captured, when=WHEN, seen={1: own}) for own in sightings)
+    return [decision for step in steps for decision in step.decisions]
 
 
 def live_door(threshold: float | None = 0.5) -> Door:
@@ -18,7 +33,12 @@ def live_door(threshold: float | None = 0.5) -> Door:
 
 
 def live_frames(*scores: float | None) -> list[Sighting]:
-    return [replace(sure("anna", 1 + i / 10), live=score) for i, score in enumerate(scores)]
+    """Frames that recognise anna, with these scores."""
+    unit = np.array([0.9, -math.sqrt(1 - 0.81)])
+    return [
+        Sighting(captured=1 + i / 10, label="anna", confidence=0.9, margin=0.3, scores=unit, live=score)
+        for i, score in enumerate(scores)
+    ]
 
 
 @pytest.mark.parametrize("scores", [(0.5, 0.5, 0.5), (0.0, 0.9, 0.9), (1.0, 0.0, 0.5)])
@@ -49,5 +69,5 @@ def test_denied_picture_is_not_granted_while_it_stays() -> None:
 
 
 def test_door_list_denies_before_the_liveness_model() -> None:
-    a_door = Door(LABELS, THRESHOLD, live_threshold=0.5, door_list=AnswerList(OUTSIDE_HOURS))
+    a_door = Door(LABELS, THRESHOLD, live_threshold=0.5, door_list=Closed())
     assert [decision.reason for decision in watch(a_door, *live_frames(0.0, 0.0, 0.0))] == [OUTSIDE_HOURS]

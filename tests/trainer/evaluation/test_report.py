@@ -306,7 +306,7 @@ def test_bad_input_gives_a_sentence_and_an_exit_code(
 def test_full_disk_is_an_error_without_a_partial_file(
     trainer: TrainerCommand, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "replace", full)
