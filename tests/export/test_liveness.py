@@ -14,17 +14,7 @@ from edge.errors import EdgeError, UsageError
 from edge.vision.onnx_session import load_session
 from edge.vision.presentation import LivenessModel
 from export import liveness
-from tests.fixtures.data import ROOT
-from tests.fixtures.liveness import SIDE, network, network_file
-
-MODELS = ("2.7_80x80_MiniFASNetV2.onnx", "4_0_0_80x80_MiniFASNetV1SE.onnx")
-
-
-def published(name: str) -> Path:
-    path = ROOT.parent / "shared" / "models" / name
-    if not path.exists():
-        pytest.skip(f"{name} is not part of the project")
-    return path
+from tests.fixtures.liveness import SIDE, network, network_file, published_networks
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -94,8 +84,7 @@ def test_threshold_must_be_a_probability(threshold: float) -> None:
 
 
 def test_published_models_are_known_by_their_checksum() -> None:
-    names = ",".join(str(published(name)) for name in MODELS)
-    networks = liveness.parse(f"onnx:{names}")
+    networks = published_networks()
     assert [(own.name, own.zoom, own.side, own.order, own.live) for own in networks] == [
         ("MiniFASNetV2", 2.7, 80, "bgr", 1),
         ("MiniFASNetV1SE", 4.0, 80, "bgr", 1),

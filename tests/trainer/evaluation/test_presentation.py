@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from zipfile import ZipFile
 
 import cv2
 import pytest
 
+from edge.vision.presentation import LivenessModel
+from export.liveness import build
 from tests.fixtures import orl_door
-from tests.fixtures.liveness import bluish, with_liveness
+from tests.fixtures.data import file_of
+from tests.fixtures.liveness import bluish, published_networks, with_liveness
 from tests.fixtures.orl_door import GUEST, OTHER, empty_room, frames
+from tests.fixtures.portraits import finder
 from tests.fixtures.trainer_command import TrainerCommand
-from trainer.evaluation.presentation import Presentations
+from trainer.evaluation.presentation import Presentations, measure_folder
 
 pytestmark = pytest.mark.slow  # trains a kit
 
@@ -85,3 +90,19 @@ def test_visits_use_the_median_of_three_frames_of_one_sequence() -> None:
     own = Presentations(kind="print", is_live=False, scores=scores, no_face=0, too_close=0)
     assert (own.visits(0.5).errors, own.visits(0.5).trials) == (1, 2)
     assert (own.frames(0.5).errors, own.frames(0.5).trials) == (5, 9)
+
+
+@pytest.mark.parametrize(("kind", "measure"), [("live", "BPCER"), ("replay", "APCER")])
+def test_published_networks_separate_people_from_phones(kind: str, measure: str, tmp_path: Path) -> None:
+    """Videos of two people, and of phones that show them. No frame is on the wrong side."""
+    built = build(published_networks())
+    with ZipFile(file_of("attacks_dev.zip")) as archive:
+        names = [name for name in archive.namelist() if f"_{kind}." in name]
+        for name in names:
+            (tmp_path / kind).mkdir(exist_ok=True)
+            (tmp_path / kind / Path(name).name).write_bytes(archive.read(name))
+    (found,) = measure_folder(tmp_path, LivenessModel(built.graph, built.spec), finder(80))
+    assert (found.kind, found.measure, found.too_close) == (kind, measure, 0)
+    rate = found.frames(built.spec.threshold)
+    assert rate.errors == 0
+    assert rate.trials > 50
