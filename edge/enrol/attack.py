@@ -83,7 +83,7 @@ def record(
     model = recognizer.liveness
     if model is None:
         raise KitError("The kit has no liveness model to measure.", "Build it with --liveness.")
-    show = "look at the camera" if kind == LIVE else f"hold the {kind} in front of the camera, and move it a little"
+    show = "look at the camera" if kind == LIVE else "show the attack to the camera, and move it a little"
     say(f"Taking {frames} frames: {show}.")
     images: list[NDArray[np.uint8]] = []
     scores: list[float] = []
