@@ -122,8 +122,8 @@ def check_kit(path: Path, public_key: bytes | None = None, threads: int = 1) -> 
     thresholds = manifest.thresholds
     advice = "Test the door with people who are not in the kit before you use it."
     yield Check.judge("thresholds", thresholds.sentence, (thresholds.provisional, "warn", advice))
-    build = "Build the kit with --liveness (docs/guide/liveness.md), or use a second factor."
-    yield Check.judge("liveness", manifest.liveness_sentence, (manifest.liveness is None, "warn", build))
+    advice = "See docs/guide/liveness.md, or use a second factor."
+    yield Check.judge("liveness", manifest.liveness_sentence, (manifest.liveness is None, "warn", advice))
     yield try_kit(path, threads)
 
 

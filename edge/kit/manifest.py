@@ -188,7 +188,8 @@ class Manifest:
     def liveness_sentence(self) -> str:
         """Describe for people what stops a photo or a phone in front of the camera."""
         if self.liveness is None:
-            return "The kit has no liveness model: a photo or a phone that shows an enrolled person can open the door."
+            danger = "a photo or a phone that shows an enrolled person can open the door"
+            return f"The kit has no liveness model: {danger}. Build it with --liveness."
         names = " and ".join(self.liveness.names)
         return f"A live face needs a score of at least {self.liveness.threshold:g} ({names})."
 
