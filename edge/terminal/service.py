@@ -85,7 +85,8 @@ def unit_text(*, kit: Path | None, settings: Path | None, camera: str | None, us
     named = [*command, *map(str, active.paths())]
     reads_homes = any(Path(name).is_relative_to(home) for name in named for home in paths.HOME_FOLDERS)
     existing_groups = {group.gr_name for group in grp.getgrall()}
-    final: list[type[EdgeError]] = [EdgeError, errors.DoorListError, errors.SettingsError, *KitError.__subclasses__()]
+    final: list[type[EdgeError]] = [EdgeError, errors.DoorListError, errors.SettingsError, errors.AuditChainError]
+    final += KitError.__subclasses__()
     written = [active.kit.store, active.audit and active.audit.path.parent]
     # "-": a missing folder leads to our error message, not systemd's. There are no variables here, so $ is not doubled.
     more = [
