@@ -8,7 +8,7 @@ import numpy as np
 
 from edge.errors import PrecisionLossError, UsageError
 from edge.kit import format as kits
-from export import graph, measure
+from export import graph, measure, run
 from export.liveness import LivenessPart
 from export.measure import Choice, Faces
 from export.nodes import PRECISIONS, Precision
@@ -138,7 +138,7 @@ def _measured(
     is_chosen = built is not None
     built = graph.build(choice.factors, model.spec, precision) if built is None else built
     if precision == "fp32" and model.spec.network is not None:
-        measure.remember(built, model.spec.network)
+        run.remember(built, model.spec.network)
     is_quick = model.spec.network is None and len(built) <= kits.MAX_BYTES
     is_used = precision == "fp32" or is_chosen or is_quick
     return _Measured(

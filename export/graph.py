@@ -182,7 +182,10 @@ def front(graph: bytes) -> bytes:
     model = onnx.load_model_from_string(graph)
     last = next(i for i, node in enumerate(model.graph.node) if EMBEDDING in node.output)
     del model.graph.node[last + 1 :]
-    del model.graph.output[:]
+    used = {name for node in model.graph.node for name in node.input}
+    constants = [tensor for tensor in model.graph.initializer if tensor.name in used]
+    del model.graph.output[:], model.graph.initializer[:]
+    model.graph.initializer.extend(constants)
     model.graph.output.append(helper.make_tensor_value_info(EMBEDDING, TensorProto.FLOAT, None))
     return bytes(model.SerializeToString(deterministic=True))
 

@@ -6,9 +6,7 @@ fails on a few, and held-out faces if there are any. Nothing depends on a clock:
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from timeit import Timer
-from typing import Any
 
 import cv2
 import numpy as np
@@ -16,13 +14,11 @@ import numpy as np
 from edge.errors import GalleryError
 from edge.kit.manifest import ABSOLUTE, NO_MATCH, RELATIVE, RESIDUALS, Thresholds, min_confidence
 from edge.vision.onnx_session import ITERATIVE_CODINGS, load_session
-from edge.vision.recognize import OUTPUTS
-from export.graph import AnyFactors, front, has_network, head
-from export.nodes import PRECISIONS
+from export.graph import AnyFactors
+from export.run import remember_non_faces, run_graph
 from trainer.baselines.coders import AnyCoding
 from trainer.data.augment import harden
 from trainer.data.gallery import Gallery, crop_digests
-from trainer.features.network import EMBEDDING, Network, embeddings
 from trainer.model import Model
 from trainer.thresholds import StrangerCalibration
 from trainer.types import Array
@@ -37,7 +33,6 @@ LOSS = 0.002  # of accuracy, that a precision may cost
 EXPLAINED = (0.995, 0.98, 0.95, 0.9, 0.8, 0.7)  # shares of the calibration faces whose residuals may set the limit
 NEAR = 1.1  # distance factor between a narrower limit and the noise that it must reject
 SCORES_AT_ONCE = 1 << 24  # in memory: 64 MB for each part of the face
-AT_ONCE = 64  # crops that a graph gets
 TIMING_SECONDS = 0.2  # for each time of the tables
 # With two to 100 people of LFW or COMASK20 and one to three photos of each, 1 % of strangers' photos reach an absolute
 # confidence of 0.30 to 0.48, and 99 % of the photos of enrolled people 0.38 to 0.78.
@@ -104,7 +99,9 @@ def hardened(model: Model, seed: int = 0, limit: int = FACES) -> Faces:
     rank, faces = rng.permutation(len(chosen)) / len(chosen), np.arange(len(chosen))
     is_known, is_right = np.zeros((2, 3, len(chosen)), bool)
     tried = []
-    for hardness in HARDNESSES:  # a harder one is not tried after enough errors: a network takes long
+    # From easy to hard until there are enough errors. A network takes long and makes few errors: from hard to easy.
+    is_easy_first = model.spec.network is None
+    for hardness in HARDNESSES if is_easy_first else HARDNESSES[::-1]:
         level = int(hardness) + (rank < hardness % 1)
         for one in range(3):
             new = np.flatnonzero((level == one) & ~is_known[one])
@@ -112,7 +109,7 @@ def hardened(model: Model, seed: int = 0, limit: int = FACES) -> Faces:
                 is_right[one, new], is_known[one, new] = model.scores(levels[one][new]).argmax(axis=1) == people[new], True
         accuracy = is_right[level, faces].mean()
         tried.append((abs(accuracy - HARD_ENOUGH), level))
-        if accuracy < HARD_ENOUGH:
+        if (accuracy < HARD_ENOUGH) == is_easy_first:
             break
     level = min(tried, key=lambda one: one[0])[1]
     return Faces(crops=np.choose(level.reshape(-1, *[1] * len(model.spec.crop_shape)), levels), people=people)
@@ -221,7 +218,9 @@ def thresholds(
     confidence: above that of every noise image that the residual lets through; if provisional, by one standard deviation, and
     above nearly all other noise images; if provisional and absolute, also at least PROVISIONAL_ABSOLUTE.
     """
-    found, of_noise = run_graph(graph, faces.crops), run_graph(graph, non_faces(faces.crops.shape[1:]))
+    noise = non_faces(faces.crops.shape[1:])
+    remember_non_faces(graph, noise)
+    found, of_noise = run_graph(graph, faces.crops), run_graph(graph, noise)
     confidence, residual = found["confidence"], found["residual"]
     noise_confidence, noise_residual = of_noise["confidence"], of_noise["residual"]
     choices = []
@@ -285,44 +284,6 @@ def _grey_non_faces(height: int, width: int, number: int, rng: np.random.Generat
     even = rng.uniform(0, 255, (number, 1, 1)) + np.zeros((number, height, width))
     kinds += [even, even + grain]
     return np.clip(np.concatenate(kinds), 0, 255).astype(np.uint8)
-
-
-def run_graph(graph: bytes, crops: Array) -> dict[str, Array]:
-    """Return the outputs of a graph for crops (N, H, W), or BGR (N, H, W, 3). A network in it sees each crop once."""
-    if not has_network(graph):
-        session = _session(graph)
-        return in_chunks(lambda chunk: dict(zip(OUTPUTS, session.run(OUTPUTS, {"crops": chunk}), strict=True)), crops)
-    session, (network, known) = load_session(head(graph), "the graph", prepack=False), _network(graph)
-    vectors = embeddings(crops, lambda crop: network.run([EMBEDDING], {"crops": crop[None]})[0][0], known)
-
-    def outputs(rows: Array) -> dict[str, Array]:
-        found = session.run(OUTPUTS, {"crops": crops[rows], EMBEDDING: vectors[rows]})
-        return dict(zip(OUTPUTS, found, strict=True))
-
-    return in_chunks(outputs, np.arange(len(crops)))
-
-
-def remember(graph: bytes, network: Network) -> None:
-    """Do not run the network of a graph with all digits again on crops that the trainer's network has seen."""
-    _network(graph)[1].update(network.known)
-
-
-@lru_cache(maxsize=1)
-def _session(graph: bytes) -> Any:
-    """Return the session of the last graph again: loading a large one takes longer than running it."""
-    return load_session(graph, "the graph", prepack=False)
-
-
-@lru_cache(maxsize=len(PRECISIONS))
-def _network(graph: bytes) -> tuple[Any, dict[bytes, Array]]:
-    """Return the network of a graph, and its vectors by the digest of the crop."""
-    return load_session(front(graph), "the network"), {}
-
-
-def in_chunks(outputs: Callable[[Array], dict[str, Array]], crops: Array, size: int = AT_ONCE) -> dict[str, Array]:
-    """Return outputs(crops), computed for `size` crops at a time."""
-    chunks = [outputs(crops[i : i + size]) for i in range(0, len(crops), size)]
-    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
 def _rounded(value: float) -> float:

@@ -17,8 +17,8 @@ from edge.kit import selftest
 from edge.kit.manifest import MAX_NEW_VERSION, Manifest, Thresholds
 from edge.vision.presentation import LivenessModel
 from export.liveness import LivenessPart
-from export.measure import run_graph
 from export.nodes import Precision
+from export.run import run_graph
 from trainer.baselines.coders import AnyCoding
 from trainer.data.detector import LICENSE as DETECTOR_LICENSE
 from trainer.data.detector import MIT

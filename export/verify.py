@@ -17,25 +17,24 @@ from edge.errors import GalleryError, KitError, ParityError
 from edge.kit import selftest
 from edge.kit.format import Kit
 from edge.vision.confidence import score_confidence, score_margin
-from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import FeatureSpec, features
 from edge.vision.recognize import Recognizer
-from export.graph import CONTRAST, front, has_network, stored_in
+from export.graph import CONTRAST, has_network, stored_in
 from export.integer_graph import IntegerFactors
-from export.measure import AT_ONCE, FACES, evenly, in_chunks, non_faces
+from export.measure import FACES, evenly, non_faces
 from export.pack import fingerprint
+from export.run import Outputs, in_chunks, in_parallel, network_vectors
 from trainer.baselines.coders import restored_coding
 from trainer.data.gallery import Gallery
-from trainer.features.network import EMBEDDING, KIND, stacked
+from trainer.features.network import KIND, stacked
 from trainer.model import Model
 from trainer.types import Array
 
 SCORE_DIFFERENCE = 1e-4
 OUTPUT_DIFFERENCE = 1e-3  # of confidence and the like, which divide by small numbers
 ROUNDING = 1e-6
-NETWORK_FACES, NETWORK_AT_ONCE = 256, 4  # a network needs 30 MB for each face that it sees at once
+NETWORK_FACES = 256
 UNFOLDED = "training, unfolded"
-Outputs = dict[str, Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +66,10 @@ def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = Non
     NumPy side.
     """
     recognizer, reference = Recognizer(kit), Reference(kit)
-    most, at_once = (NETWORK_FACES, NETWORK_AT_ONCE) if has_network(kit.recognizer) else (FACES, AT_ONCE)
-
-    def outputs_of(outputs: Callable[[Array], Outputs], crops: Array) -> Outputs:
-        return in_chunks(outputs, crops, at_once)
+    most, run = (NETWORK_FACES, in_parallel) if has_network(kit.recognizer) else (FACES, in_chunks)
 
     def compare(crops: Array, name: str, people: Array | None = None) -> Parity:
-        outputs, expected = outputs_of(recognizer.outputs, crops), outputs_of(reference.outputs, crops)
+        outputs, expected = run(recognizer.outputs, crops), in_chunks(reference.outputs, crops)
         return _compare(kit, outputs, expected, name, people, integers=reference.integers)
 
     found = [compare(non_faces(kit.manifest.crop_shape, number=8, seed=1), "random")]
@@ -88,11 +84,11 @@ def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = Non
             raise ParityError("The kit was not built from this model.", "Pass the model from which it was built.")
         some = evenly(model.crop_people, most)
         names, crops = np.array(model.labels)[model.crop_people[some]], model.crops[some]
-        outputs, expected = outputs_of(recognizer.outputs, crops), outputs_of(reference.outputs, crops)
+        outputs, expected = run(recognizer.outputs, crops), in_chunks(reference.outputs, crops)
         found.append(_compare(kit, outputs, expected, "training", names, integers=reference.integers))
         if kit.manifest.precision == "fp32":
             unfolded = model if reference.coding == model.coding else model.with_coding(reference.coding)
-            expected = outputs_of(lambda chunk: {"scores": unfolded.scores(chunk)}, crops)
+            expected = in_chunks(lambda chunk: {"scores": unfolded.scores(chunk)}, crops)
             found.append(_compare(kit, outputs, expected, UNFOLDED, names))
     for parity in found:
         if not parity.holds:
@@ -141,10 +137,9 @@ class Reference:
 def _features(kit: Kit) -> Callable[[Array], Array]:
     """Return the function that computes feature rows from crops."""
     if kit.manifest.features["kind"] == KIND:
-        embed = load_session(front(kit.recognizer), "the embedding model")
         beside = kit.manifest.features["beside"] and FeatureSpec(**kit.manifest.features["beside"])
         share = kit.manifest.features["share"]
-        return lambda crops: stacked(embed.run([EMBEDDING], {"crops": crops})[0], crops, beside, share)
+        return lambda crops: stacked(network_vectors(kit.recognizer, crops), crops, beside, share)
     spec = FeatureSpec(**kit.manifest.features)
     return lambda crops: features(crops, spec)
 

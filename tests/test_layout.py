@@ -46,6 +46,22 @@ TRAINER_ALLOWED = {
     "baselines": TRAINER_BASE | {"features", "data", "method"},
     "evaluation": TRAINER_BASE | {"features", "data", "method", "model", "thresholds"},
     "paper": TRAINER_BASE | {"features", "data", "method", "baselines", "tuning"},
+    # Everything that a site needs, without a page; and the pages.
+    "site": TRAINER_BASE
+    | {
+        "features",
+        "data",
+        "method",
+        "baselines",
+        "model",
+        "shards",
+        "thresholds",
+        "training",
+        "update",
+        "evaluation",
+        "vectors",
+    },
+    "console": {"site", "types"},
 }
 """The same for the rooms of trainer. Its other modules are recipes that combine rooms."""
 

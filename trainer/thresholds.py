@@ -117,7 +117,8 @@ def stranger_confidences(
         progress(k, folds)
         known, strange = fold != k, fold == k
         estimator: Any = method(features=spec, **parameters)
-        estimator.fit(gallery.images[known], gallery.labels[known])
+        certain = gallery.certain(known)
+        estimator.fit(gallery.images[known], gallery.labels[known], **({} if certain is None else {"certain": certain}))
         confidence[strange] = score_confidence(estimator.decision_function(gallery.images[strange]), estimator.confidence)
         trusted[known] &= getattr(estimator, "looks_like_", gallery.labels[known]) == gallery.labels[known]
     return confidence[trusted]

@@ -16,8 +16,9 @@ from edge.text import plural, some
 from edge.vision.confidence import score_confidence
 from edge.vision.preprocess import FeatureSpec
 from trainer.baselines.registry import Method
-from trainer.data.gallery import Gallery, check_not_enrolled, load_like
-from trainer.features.network import Network
+from trainer.data.crop_cache import CropCache
+from trainer.data.gallery import Gallery, check_not_enrolled, load_gallery, load_like
+from trainer.features.network import SIDE, Network
 from trainer.features.spec import Spec, parse_network
 from trainer.method.base import FaceClassifier
 from trainer.method.estimator import LCLRRDL
@@ -26,8 +27,11 @@ from trainer.model import Model, PlainModel, stored_parameters, versions
 from trainer.own_features import chosen_features
 from trainer.presets import ONE_SHARD, PRESETS, default_preset, from_toml
 from trainer.shards import fit as sharded
+from trainer.shards.fit import NETWORK_VECTORS
+from trainer.shards.work import WorkFolder
 from trainer.thresholds import MIN_PEOPLE, stranger_confidences, stricter_threshold
-from trainer.types import Progress, Say, Stage, silent
+from trainer.types import Array, Progress, Say, Stage, silent
+from trainer.vectors import remember_vectors
 
 NOT_ALIGNED = "A network needs faces that are aligned for it. If these crops give poor results, use --preset tiny."
 
@@ -42,16 +46,24 @@ def train(
     fpir: float | None = None,
     strangers: Gallery | None = None,
     stage: Stage = silent,
+    work: WorkFolder | None = None,
     **where: Any,
 ) -> Model:
     """Train a model on a gallery: with one dictionary (`fit`) or, for more than ONE_SHARD people, with shards.
 
-    `where` are options for shards: where to compute, and what is known already (trainer.shards.fit.fit).
+    `work` keeps finished steps. `where` are options for shards: where to compute, and what is known already
+    (trainer.shards.fit.fit).
     """
     if needs_shards(len(gallery.people), method, parameters):
         others = None if strangers is None else strangers.images
-        return sharded.fit(gallery, spec, parameters, fpir=fpir, strangers=others, stage=stage, **where)
+        return sharded.fit(gallery, spec, parameters, fpir=fpir, strangers=others, stage=stage, work=work, **where)
     options: dict[str, Any] = {"method": method, "fpir": fpir, "strangers": strangers, "stage": stage}
+    if spec.network is not None:
+        covered = bool(parameters.get("covered"))
+        remember_vectors(gallery.images, spec, covered=covered, work=work, progress=partial(stage, NETWORK_VECTORS))
+        if strangers is not None:
+            progress = partial(stage, f"{NETWORK_VECTORS} of strangers")
+            remember_vectors(strangers.images, spec, covered=False, work=work, progress=progress)
     return fit(gallery, spec, parameters, callback, **options)
 
 
@@ -82,7 +94,8 @@ def fit(
     observer: dict[str, Any] = {"callback": callback} if method is LCLRRDL else {}
     estimator: Any = method(features=spec, **observer, **parameters)
     try:
-        estimator.fit(gallery.images, gallery.labels)
+        certain = gallery.certain()
+        estimator.fit(gallery.images, gallery.labels, **({} if certain is None else {"certain": certain}))
     except FloatingPointError as error:
         raise TrainingError(f"Training failed: {error}.", "Use a larger gamma.") from None
     training: dict[str, Any] = {"method": method.__name__}
@@ -129,6 +142,23 @@ def to_model(estimator: Any, gallery: Gallery, spec: Spec, training: dict[str, A
     )
 
 
+def retrained(model: Model, gallery: Gallery) -> Callable[[Array], Model]:
+    """Return a function that trains the model again on some of its photos (N,), as bool, quickly and without a threshold."""
+    parameters = model.parameters | {"coding": model.coding, "parts": model.parts, "schedule": "quick", "doubt": False}
+
+    def learn(chosen: Array) -> Model:
+        some = gallery.selected(chosen)
+        if model.sharded is None:
+            return fit(some, model.spec, parameters)
+        embeddings = model.sharded.embeddings
+        given = None if embeddings is None else embeddings[chosen]
+        return sharded.fit(
+            some, model.spec, parameters, embeddings=given, shard_of_person=np.asarray(model.sharded.shard_of_person)
+        )
+
+    return learn
+
+
 # --- From files, as `trainer fit` does ---
 
 
@@ -144,6 +174,25 @@ class TrainingPlan:
     notes: tuple[str, ...]
 
 
+def photo_loader(
+    photos: Path, *, cropped: bool = False, size: tuple[int, int] | None = None, **options: Any
+) -> Callable[[Network | None], Gallery]:
+    """Return a function that loads the training photos for a network, or for our own features (None).
+
+    `options` are those of load_gallery.
+    """
+
+    def load(network: Network | None) -> Gallery:
+        crops: dict[str, Any] = {"size": size}
+        if network is not None:
+            if size not in (None, (SIDE, SIDE)):
+                raise UsageError(f"A network needs crops of {SIDE}x{SIDE}.", "Leave --size out.")
+            crops = {"size": (SIDE, SIDE), "alignment": network.alignment, "colour": network.colour}
+        return load_gallery(photos, cropped=cropped, **crops, **options)
+
+    return load
+
+
 def prepare(
     load: Callable[[Network | None], Gallery],
     strangers: Path | None,
@@ -154,10 +203,11 @@ def prepare(
     options: dict[str, Any],
     progress: Progress = silent,
     say: Say = silent,
+    cache: CropCache | None = None,
 ) -> TrainingPlan:
     """Complete the parameters and load the photos: `options` override the TOML file `config`, which overrides the preset.
 
-    `load` returns the training photos for a network, or for our own features (None).
+    `load` returns the training photos for a network, or for our own features (None). `cache` keeps the crops of strangers.
     """
     is_lclrrdl = method.estimator is LCLRRDL
     known = signature(method.estimator).parameters.keys() - {"callback", "random_state"}
@@ -176,7 +226,7 @@ def prepare(
     gallery, others = load(network), None
     notes = gallery.notes
     if strangers is not None:
-        others = load_like(strangers, gallery.crop_shape, gallery.alignment, progress=progress, say=say)
+        others = load_like(strangers, gallery.crop_shape, gallery.alignment, progress=progress, say=say, cache=cache)
         check_not_enrolled(others, gallery.images, gallery.people)
         notes += others.notes
     if network is not None and gallery.alignment == NO_ALIGNMENT:

@@ -43,18 +43,22 @@ def decode(path: Path, *, colour: bool = False) -> NDArray[Any]:
 
     WebP images keep the orientation in which they are stored: only some versions of OpenCV read it.
     """
+    return decode_bytes(read_file(path), colour=colour)
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a photo file."""
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: not a file name
         raise PhotoError(getattr(error, "strerror", None) or "cannot be opened") from None
-    if not data:
-        raise PhotoError("empty file")
-    return decode_bytes(data, colour=colour)
 
 
 def decode_bytes(data: bytes, *, colour: bool) -> NDArray[Any]:
     """As `decode`, for the content of a file."""
+    if not data:
+        raise PhotoError("empty file")
     number, is_complete = measure(data)
     if len(data) > MAX_BYTES or number > MAX_PIXELS:
         raise PhotoError("too large")

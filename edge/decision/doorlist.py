@@ -7,13 +7,13 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime, tzinfo
+from datetime import date, datetime, timedelta, tzinfo
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from edge.decision.reasons import CLOCK_NOT_SET, EXPIRED, NOT_LISTED, NOT_YET_VALID, OUTSIDE_HOURS
+from edge.decision.reasons import CLOCK_NOT_SET, EXPIRED, HOLIDAY, NOT_LISTED, NOT_YET_VALID, OUTSIDE_HOURS
 from edge.errors import DoorListError
 from edge.text import same_spelling
 
@@ -39,6 +39,8 @@ class AllowEntry:
     """The first day."""
     valid_until: date = date.max
     """The last day, included."""
+    closed_on: frozenset[date] = frozenset()
+    """Holidays. The hours that begin on such a day are closed, and so is the day itself until midnight."""
 
     def refusal(self, when: datetime) -> str | None:
         """Say why this entry does not allow a local time, or return None."""
@@ -52,11 +54,16 @@ class AllowEntry:
             return EXPIRED
         minute = when.hour * 60 + when.minute
         today, yesterday = (day in self.weekdays for day in (when.weekday(), (when.weekday() - 1) % 7))
+        is_closed, was_closed = (when.date() - timedelta(days) in self.closed_on for days in (0, 1))
+        reason = OUTSIDE_HOURS
         for start, end in self.hours:
             over_night = start > end
-            if (today and start <= minute and (over_night or minute < end)) or (over_night and yesterday and minute < end):
-                return None
-        return OUTSIDE_HOURS
+            since_today = today and start <= minute and (over_night or minute < end)
+            if since_today or (over_night and yesterday and minute < end):
+                if not is_closed and (since_today or not was_closed):
+                    return None
+                reason = HOLIDAY
+        return reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +88,11 @@ class DoorList:
         _check_keys(contents, ("door", "allow"), source)
         door, entries, where = contents.get("door", {}), contents.get("allow", []), f"{source}, [door]"
         _require(isinstance(door, dict), f"{source}: door must be a table: [door].")
-        _check_keys(door, ("name", "timezone"), where)
-        name, zone = door.get("name", ""), door.get("timezone")
+        _check_keys(door, ("name", "timezone", "holidays"), where)
+        name, zone, holidays = door.get("name", ""), door.get("timezone"), door.get("holidays", [])
         _require(isinstance(name, str), f"{where}: name must be text.")
+        are_dates = isinstance(holidays, list) and all(type(day) is date for day in holidays)
+        _require(are_dates, f"{where}: holidays must be a list of dates without quotes: holidays = [2026-12-25, 2026-12-31].")
         are_tables = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
         _require(are_tables, f"{source}: allow must be a list of tables: [[allow]].")
         _require(bool(entries), f"{source} allows no person to pass.", 'Add an entry: [[allow]] with people = ["anna"].')
@@ -92,7 +101,8 @@ class DoorList:
         except (KeyError, ValueError, TypeError, AttributeError, OSError):
             hint = "Write for example Europe/Berlin. If this device has no time zones, `pip install tzdata`."
             raise DoorListError(f"{where}: there is no time zone {str(zone)[:40]!r}.", hint) from None
-        parsed = tuple(_parse_entry(entry, f"{source}, [[allow]] number {i}") for i, entry in enumerate(entries, 1))
+        days, entry_name = frozenset(holidays), f"{source}, [[allow]] number"
+        parsed = tuple(_parse_entry(entry, days, f"{entry_name} {i}") for i, entry in enumerate(entries, 1))
         return cls(name=name, zone=zone, entries=parsed)
 
     def refusal(self, label: str, when: datetime) -> str | None:
@@ -103,7 +113,7 @@ class DoorList:
         if FIRST_YEAR <= when.year <= LAST_YEAR:  # other years may overflow when shifted
             when = when.astimezone(self.zone)
         found = {entry.refusal(when) for entry in entries} or {NOT_LISTED}
-        order = (None, CLOCK_NOT_SET, OUTSIDE_HOURS, NOT_YET_VALID, EXPIRED, NOT_LISTED)
+        order = (None, CLOCK_NOT_SET, HOLIDAY, OUTSIDE_HOURS, NOT_YET_VALID, EXPIRED, NOT_LISTED)
         return next(reason for reason in order if reason in found)
 
     @cached_property
@@ -125,8 +135,8 @@ class DoorList:
         return sorted(listed - {same_spelling(label) for label in labels})
 
 
-def _parse_entry(entry: dict[str, Any], where: str) -> AllowEntry:
-    _check_keys(entry, ("people", "weekdays", "hours", "valid_from", "valid_until"), where)
+def _parse_entry(entry: dict[str, Any], holidays: frozenset[date], where: str) -> AllowEntry:
+    _check_keys(entry, ("people", "weekdays", "hours", "valid_from", "valid_until", "holidays"), where)
     people: Any = entry.get("people")
     are_names = isinstance(people, list) and all(isinstance(name, str) and name for name in people)
     expected = 'a list of names, people = ["anna", "ben"], or "everyone"'
@@ -135,12 +145,15 @@ def _parse_entry(entry: dict[str, Any], where: str) -> AllowEntry:
     for key, value in (("valid_from", first), ("valid_until", last)):  # a datetime is a date, too
         _require(type(value) is date, f"{where}: {key} must be a date without quotes: {key} = 2026-12-31.")
     _require(first <= last, f"{where}: valid_until is before valid_from.", "Correct one of the dates.")
+    on_holidays = entry.get("holidays", False)
+    _require(isinstance(on_holidays, bool), f"{where}: holidays must be true or false. The dates are in [door].")
     return AllowEntry(
         people=None if people == "everyone" else frozenset(map(same_spelling, people)),
         weekdays=frozenset(day for text in _texts(entry, "weekdays", where, "mon-sun") for day in _parse_days(text, where)),
-        hours=tuple(_parse_hours(text, where) for text in _texts(entry, "hours", where, "00:00-24:00")),
+        hours=tuple(parse_hours(text, where) for text in _texts(entry, "hours", where, "00:00-24:00")),
         valid_from=first,
         valid_until=last,
+        closed_on=frozenset() if on_holidays else holidays,
     )
 
 
@@ -162,7 +175,8 @@ def _parse_days(text: str, where: str) -> list[int]:
     return [(first + i) % 7 for i in range((last - first) % 7 + 1)]
 
 
-def _parse_hours(text: str, where: str) -> tuple[int, int]:
+def parse_hours(text: str, where: str) -> tuple[int, int]:
+    """Parse "07:00-19:00" into minutes of the day. If the first is larger, the hours pass midnight."""
     found = _HOURS.fullmatch(text.strip())
     numbers = [int(number) for number in found.groups()] if found else [99] * 4
     start, end = numbers[0] * 60 + numbers[1], numbers[2] * 60 + numbers[3]

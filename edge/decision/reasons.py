@@ -12,6 +12,7 @@ NOT_LISTED = "not on the door list"
 OUTSIDE_HOURS = "outside allowed hours"
 NOT_YET_VALID = "not yet valid"
 EXPIRED = "expired"
+HOLIDAY = "holiday"
 CLOCK_NOT_SET = "clock not set"
 DOOR_LIST_FAILED = "door list failed"
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edge.doctor.report import Check
+from edge.terminal.temperature import read_temperature
 
 COMMAND_SECONDS = 5.0
 HOT, TOO_HOT = 70.0, 80.0  # degrees Celsius; a Raspberry Pi slows down from 80 on
@@ -89,10 +90,9 @@ def check_threads(device: Device, threads: int) -> Iterator[Check]:
 
 def check_temperature(device: Device) -> Iterator[Check]:
     """Check the hottest sensor."""
-    zones = [text for zone in device.root.glob("sys/class/thermal/thermal_zone*/temp") if (text := device.read(str(zone)))]
-    degrees = [int(text) / 1000 for text in zones if re.fullmatch(r"-?\d+", text)]
-    hottest = max(degrees, default=0.0)
-    found = f"{hottest:.0f} °C" if degrees else NOT_REPORTED
+    degrees = read_temperature(device.root)
+    hottest = 0.0 if degrees is None else degrees
+    found = NOT_REPORTED if degrees is None else f"{hottest:.0f} °C"
     yield Check.judge("temperature", found, (hottest > TOO_HOT, "fail", COOLING), (hottest > HOT, "warn", COOLING))
 
 

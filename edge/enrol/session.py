@@ -132,42 +132,54 @@ class CaptureSession:
     """Rejected frames by reason."""
     alike: Counter[str] = field(default_factory=Counter, init=False)
     """Frames that showed another enrolled person, by label: too few to reject the person."""
+    requested: int = field(default=0, init=False)
+    """Number of the photo that is requested, from 1."""
+    advised: str = field(default="", init=False)
+    """The reason of the last advice for this photo: a key of ADVICE, or "pose"; empty if there was none."""
 
     def run(self, camera: Camera) -> None:
         """Take photos until there are enough, or the recording ends, or the time is over.
 
         A live camera guides the person from pose to pose. From a recording, the first photos that differ are taken.
         """
-        self._guided = camera.live
-        self._requested, self._voted, self._voted_at = 0, 0, -math.inf
-        self._straight = (0.0, 0.0)
-        self._request_photo(camera.now())
-        while not self._done and not camera.ended:
+        self.begin(camera.now(), guided=camera.live)
+        while not self.done and not camera.ended:
             frame = camera.frame(WAIT_SECONDS)
             if frame is not None:
-                self._process(frame)
+                self.process(frame)
             elif camera.live:
                 self._reject("no frame", camera.now())
 
-    @property
-    def _done(self) -> bool:
-        return self._requested > self.wanted if self._guided else len(self.photos) == self.wanted
+    def begin(self, now: float, *, guided: bool) -> None:
+        """Request the first photo. Then `process` each frame until `done`."""
+        self._guided = guided
+        self._voted, self._voted_at = 0, -math.inf
+        self._straight = (0.0, 0.0)
+        self.requested = 0
+        self._request_photo(now)
 
     @property
-    def _pose(self) -> Pose:
-        return POSES[(self._requested - 1) % len(POSES)]
+    def done(self) -> bool:
+        """Whether no more frames are needed."""
+        return self.requested > self.wanted if self._guided else len(self.photos) == self.wanted
+
+    @property
+    def pose(self) -> Pose:
+        """The requested pose."""
+        return POSES[(self.requested - 1) % len(POSES)]
 
     def _request_photo(self, now: float) -> None:
-        self._requested, self._requested_at, self._advised_at = self._requested + 1, now, now
+        self.requested, self._requested_at, self._advised_at = self.requested + 1, now, now
+        self.advised = ""
         self._spare: Photo | None = None  # good and new, but not in the requested pose
         self._recently_rejected: Counter[str] = Counter()
-        if self._guided and not self._done:
-            self.say(f"Photo {self._requested} of {self.wanted}: {self._pose.request}.")
+        if self._guided and not self.done:
+            self.say(f"Photo {self.requested} of {self.wanted}: {self.pose.request}.")
 
-    def _process(self, frame: Frame) -> None:
-        """Take a photo from the frame, or reject the frame."""
+    def process(self, frame: Frame) -> None:
+        """Take a photo from the frame, or reject the frame. Captured times must rise."""
         now = frame.captured
-        if self._guided and now < self._requested_at + self._pose.settle_seconds:
+        if self._guided and now < self._requested_at + self.pose.settle_seconds:
             return
         if self.photos and now < self.photos[-1].captured + GAP_SECONDS - 1e-6:
             return
@@ -179,10 +191,10 @@ class CaptureSession:
         self._vote(photo, face)
         if _max_similarity(photo, self.own_photos) > DUPLICATE:
             return self._reject("duplicate", now)
-        if self._guided and not self._pose.fits(photo.quality, self._straight):
+        if self._guided and not self.pose.fits(photo.quality, self._straight):
             self._spare = photo
             return self._reject("pose", now)
-        self._keep(replace(photo, pose=self._pose.name) if self._guided else photo)
+        self._keep(replace(photo, pose=self.pose.name) if self._guided else photo)
         self._request_photo(now)
 
     def _reject(self, reason: str, now: float) -> None:
@@ -197,7 +209,8 @@ class CaptureSession:
             self._request_photo(now)
         elif now >= self._advised_at + ADVICE_SECONDS:
             (most_frequent, _), *_ = self._recently_rejected.most_common(1)
-            self.say(ADVICE.get(most_frequent) or f"Please {self._pose.request}.")
+            self.advised = most_frequent
+            self.say(ADVICE.get(most_frequent) or f"Please {self.pose.request}.")
             self._recently_rejected.clear()
             self._advised_at = now
 

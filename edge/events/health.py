@@ -41,6 +41,8 @@ class Health(TypedDict):
     kit: str
     thresholds: str
     """How the kit's thresholds were found, in one sentence."""
+    temperature_celsius: float | None
+    """Of the hottest sensor of the device; None if it reports none."""
     counters: dict[str, int]
     sinks: dict[str, dict[str, int]]
     """Lost events by sink and cause (failed, dropped)."""

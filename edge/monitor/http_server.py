@@ -11,7 +11,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -55,6 +55,22 @@ def parse_address(text: str) -> tuple[str, int]:
         return str(ipaddress.ip_address(host)), int(port)
     except ValueError:
         raise ListenError(f"{text!r} is not a valid address.", "Use an address such as 127.0.0.1:8080.") from None
+
+
+def is_own_host(host_header: str, *, is_local: bool, names: Collection[str] = ()) -> bool:
+    """Return whether the Host header is ours. This stops DNS rebinding: another site can point its own name at this
+    address and read everything, but it cannot use a numeric address or the names of this machine.
+
+    `is_local`: the server listens on a loopback address. `names` are allowed, too; *.example.com stands for one more word.
+    """
+    found = re.fullmatch(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?", host_header.strip().lower())
+    host = (found[1] or found[2] or "") if found else ""
+    try:
+        return ipaddress.ip_address(host).is_loopback or not is_local
+    except ValueError:
+        machine = socket.gethostname().lower()
+        own = {"localhost", *names} | (set() if is_local else {machine, f"{machine}.local"})
+        return host in own or ("." in host and f"*.{host.partition('.')[2]}" in own)
 
 
 @dataclass(frozen=True)
@@ -137,15 +153,7 @@ class Site(ThreadingHTTPServer):
         self.server_close()
 
     def allows(self, host_header: str) -> bool:
-        """Return whether the Host header is ours. This stops DNS rebinding: another site can point its own name at this
-        address and read everything, but it cannot use a numeric address or the name of this machine."""
-        found = re.fullmatch(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?", host_header.strip().lower())
-        host = (found[1] or found[2] or "") if found else ""
-        machine = socket.gethostname().lower()
-        try:
-            return ipaddress.ip_address(host).is_loopback or not self.is_local
-        except ValueError:
-            return host == "localhost" or (not self.is_local and host in (machine, f"{machine}.local"))
+        return is_own_host(host_header, is_local=self.is_local)
 
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)  # HTTPServer.server_bind would look up the host name in the network

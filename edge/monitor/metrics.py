@@ -128,5 +128,8 @@ class Metrics(Site):
         age = health["frame_age_seconds"]
         yield core.GaugeMetricFamily("edge_camera_up", "1 while the camera delivers new frames.", int(health["camera_up"]))
         yield core.GaugeMetricFamily("edge_frame_age_seconds", "Age of the last frame.", math.nan if age is None else age)
+        heat = health["temperature_celsius"]
+        about = "Temperature of the hottest sensor of the device."
+        yield core.GaugeMetricFamily("edge_temperature_celsius", about, math.nan if heat is None else heat)
         running = {"version": version("lclrr-edge"), "kit": health["kit"]}
         yield core.InfoMetricFamily("edge_terminal", "Version and kit of this terminal.", running)

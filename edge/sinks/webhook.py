@@ -6,16 +6,13 @@ A receiver checks the signature with the shared secret, and answers 2xx when it 
 import hashlib
 import hmac
 import http.client
-import io
 import ipaddress
-import socket
 import ssl
 import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from edge.clock import boottime
@@ -23,6 +20,7 @@ from edge.credentials import read_secret, tls_context
 from edge.errors import SinkError, require
 from edge.events.event import Event, message
 from edge.events.worker import DeliveryError, TemporaryError, Worker
+from edge.sinks.timed_connection import timed_connection
 from edge.text import strict_json
 
 TEMPORARY_4XX = {408, 425, 429}
@@ -88,19 +86,8 @@ class WebhookSink(Worker[Event]):
             "Idempotency-Key": event.event_id,
             "X-Edge-Signature": f"t={unix_seconds},v1={digest}",
         }
-        host, end = url.hostname or "", self._clock() + settings.timeout_seconds
-
-        def seconds_left() -> float:
-            if (left := end - self._clock()) <= 0:
-                raise TimeoutError("timed out")
-            return left
-
-        connection = http.client.HTTPConnection(host, url.port)
-        if self._tls is not None:
-            connection = http.client.HTTPSConnection(host, url.port, context=self._tls)
         try:
-            with closing(connection):
-                connection.sock = _TimedSocket((connection.host, connection.port), self._tls, seconds_left)
+            with closing(timed_connection(url, self._tls, settings.timeout_seconds, self._clock)) as connection:
                 connection.request("POST", (url.path or "/") + (f"?{url.query}" if url.query else ""), body, headers)
                 status = connection.getresponse().status
         except (OSError, http.client.HTTPException) as error:
@@ -109,64 +96,6 @@ class WebhookSink(Worker[Event]):
             raise TemporaryError(f"the server answered {status}")
         if not 200 <= status < 300:
             raise DeliveryError(f"the server answered {status}")
-
-
-class _TimedSocket:
-    """The part of a socket that http.client uses, with a deadline for all of it: a socket's own timeout is that of one call,
-    and starts anew with each byte of a slow server. Only the lookup of a name has limits of its own, those of the system."""
-
-    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None, seconds_left: Callable[[], float]) -> None:
-        self._seconds_left = seconds_left
-        self._socket = _connect(address, seconds_left)
-        if tls is not None:
-            try:
-                self._socket.settimeout(seconds_left())
-                self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
-            except BaseException:
-                self._socket.close()
-                raise
-
-    def sendall(self, data: bytes) -> None:
-        self._socket.settimeout(self._seconds_left())
-        self._socket.sendall(data)
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self.recv_into))
-
-    def recv_into(self, buffer: Any) -> int:
-        self._socket.settimeout(self._seconds_left())
-        return self._socket.recv_into(buffer)
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-class _Reader(io.RawIOBase):
-    """A file that is read with a function."""
-
-    def __init__(self, read: Callable[[Any], int]) -> None:
-        self._read = read
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        return self._read(buffer)
-
-
-def _connect(address: tuple[str, int], seconds_left: Callable[[], float]) -> socket.socket:
-    """Connect to the first address of a host that accepts. socket.create_connection gives each of them the whole time."""
-    error: OSError = OSError("the name has no address")
-    for family, kind, protocol, _, numeric in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
-        connection = socket.socket(family, kind, protocol)
-        try:
-            connection.settimeout(seconds_left())
-            connection.connect(numeric)
-            return connection
-        except OSError as failed:
-            connection.close()
-            error = failed
-    raise error
 
 
 def _parts(url: str) -> SplitResult:

@@ -31,6 +31,7 @@ from edge.events.sink import OutputClosed, Sink, deliver
 from edge.events.view import Mark, View, Viewer
 from edge.kit.store import KitChange
 from edge.stages import DECIDE, WHOLE, StageTimer, untimed
+from edge.terminal.temperature import read_temperature
 from edge.vision.detect import Face
 from edge.vision.liveness import relief
 from edge.vision.quality import assess
@@ -70,19 +71,21 @@ class Terminal:
         stage: StageTimer = untimed,
         changes: Callable[[], KitChange | None] = lambda: None,
         first_sequence: int = 1,
+        temperature: Callable[[], float | None] = read_temperature,
     ) -> None:
         """`max_fps` limits the frames per second of a live camera, which is frozen if its frames do not change for
         `frozen_seconds`. `clock` returns the time of day.
 
         `on_frame` is called after each frame without an error. `stage` times the stages DECIDE and WHOLE. `changes` is called
         between two frames and returns another kit to use, or news about kits. `first_sequence` numbers the first event.
+        `temperature` reads that of the device.
         """
         self.recognizer, self.camera = recognizer, camera
         self.counters = Counter[str](dict.fromkeys(COUNTERS, 0))
         self._sequences = count(first_sequence)
         self._rules = rules or VisitRules()
         self._sinks, self._viewers, self._clock = tuple(sinks), tuple(viewers), clock
-        self._on_frame, self._stage, self._changes = on_frame, stage, changes
+        self._on_frame, self._stage, self._changes, self._temperature = on_frame, stage, changes, temperature
         self._processed = math.nan  # capture time of the last frame without an error
         self._frame_seconds = 1 / max_fps if camera.live else 0.0
         self._next_frame = -math.inf
@@ -148,6 +151,7 @@ class Terminal:
             "error": camera.error or self._frozen.problem,
             "kit": self.recognizer.kit.id,
             "thresholds": self.recognizer.kit.manifest.thresholds.sentence,
+            "temperature_celsius": self._temperature(),
             "counters": {
                 **self.counters,
                 Count.CAMERA_DROPPED: camera.dropped,

@@ -20,8 +20,8 @@ from edge.vision.onnx_session import load_session
 from edge.vision.preprocess import FeatureSpec
 from export import graph
 from export.graph import Factors
-from export.measure import run_graph
 from export.nodes import Precision
+from export.run import run_graph
 from trainer.data.gallery import Gallery
 from trainer.method.blocks import Block
 from trainer.method.coding import Coding

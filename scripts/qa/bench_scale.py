@@ -33,12 +33,12 @@ import numpy as np
 from edge.errors import GalleryError, UsageError
 from edge.kit import format as kits
 from edge.vision.onnx_session import load_session
-from edge.vision.preprocess import LANDMARK_TEMPLATES, SIZE, FeatureSpec
+from edge.vision.preprocess import SIZE, FeatureSpec
 from export.build import build_kit
 from export.graph import has_network, head
 from scripts.qa.morphs import PHOTOS, Morphs, VectorMorphs, filled_up, unpack_people
 from trainer import training
-from trainer.data import augment, detector
+from trainer.data import detector
 from trainer.data.gallery import Gallery, crop_digests, load_like
 from trainer.features.network import EMBEDDING
 from trainer.features.spec import Spec, parse_network
@@ -216,9 +216,9 @@ def _timed(found: dict[str, Any], name: str) -> Iterator[None]:
 def _remember(spec: Spec, crops: Array, embeddings: Array) -> None:
     """Put the vectors of crops and of their covered copies where the network looks before it computes them."""
     assert spec.network is not None
-    copies = augment.covered(np.asarray(crops), LANDMARK_TEMPLATES[spec.alignment])
-    in_order = np.moveaxis(np.asarray(embeddings), 1, 0).reshape(-1, embeddings.shape[2])
-    spec.network.known.update(zip(crop_digests(np.concatenate([crops, copies])), in_order, strict=True))
+    digests = list(crop_digests(crops))
+    spec.network.known.update(zip(digests, np.asarray(embeddings[:, 0]), strict=True))
+    spec.network.known_copies.update(zip(digests, np.asarray(embeddings[:, 1:]), strict=True))
 
 
 def build(folder: Path, preset: str, people: int) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def large_kit(
 ) -> bytes:
     """Return the bytes of a kit with random weights. Most faces get a label: the thresholds are as low as possible."""
     from export.graph import build  # not on a device: the measuring processes do not load it
-    from export.measure import run_graph
+    from export.run import run_graph
 
     spec, factors, precision = _factors(people, kind, np.random.default_rng(seed))
     graph = build(factors, spec, precision)

@@ -14,7 +14,7 @@ from edge.kit.format import parse
 from edge.kit.manifest import ABSOLUTE, RELATIVE
 from edge.vision.onnx_session import load_session
 from edge.vision.recognize import OUTPUTS
-from export import graph, integer, measure, nodes
+from export import graph, integer, measure, nodes, run
 from export.build import build_kit
 from export.graph import Factors
 from export.measure import ACCURACY_SHIFT, AGREEMENT, SURE, Faces
@@ -194,13 +194,13 @@ def test_vectors_of_the_trainer_are_used_again() -> None:
     built = graph.build(Factors.of(model), model.spec)
     before = measure.run_graph(built, crops)
     network.vectors(crops)
-    measure._network.cache_clear()
-    measure.remember(built, network)
-    number = len(measure._network(built)[1])
+    run._network.cache_clear()
+    run.remember(built, network)
+    number = len(run._network(built)[1])
     assert number >= len(crops)
     for name, values in measure.run_graph(built, crops).items():
         np.testing.assert_allclose(values, before[name], atol=1e-5)
-    assert len(measure._network(built)[1]) == number, "nothing was computed again"
+    assert len(run._network(built)[1]) == number, "nothing was computed again"
 
 
 def test_experts_have_no_residual_limit_and_a_provisional_threshold_above_strangers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ def fit(
             try:
                 model = training.train(job.gallery, job.spec, job.parameters, show, stage=options.StageLine(line), **how)
             except KeyboardInterrupt:
-                if in_shards:
+                if work.path.exists():
                     console.say(f"\nFinished parts are in {work.path}: the same command continues with them.")
                 raise
         model.save(output)

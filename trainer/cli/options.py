@@ -5,16 +5,17 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from edge.cli import common as console
 from edge.errors import UsageError
 from trainer.baselines.registry import METHODS
-from trainer.data.gallery import Gallery, load_gallery
-from trainer.features.network import SIDE, Network
+from trainer.data.gallery import Gallery
+from trainer.features.network import Network
 from trainer.method.parts import Grid
+from trainer.training import photo_loader
 from trainer.tuning import Candidate
 
 Coding = Literal["l1", "l21"]
@@ -43,16 +44,7 @@ def gallery_loader(
     `spool` returns a file for the crops of many people.
     """
     sides = None if size is None else parse_grid(size, "--size")
-
-    def load(network: Network | None) -> Gallery:
-        options: dict[str, Any] = {"size": sides, "spool": spool}
-        if network is not None:
-            if sides not in (None, (SIDE, SIDE)):
-                raise UsageError(f"A network needs crops of {SIDE}x{SIDE}.", "Leave --size out.")
-            options |= {"size": (SIDE, SIDE), "alignment": network.alignment, "colour": network.colour}
-        return load_gallery(photos, cropped=cropped, progress=line.count, say=console.say, **options)
-
-    return load
+    return photo_loader(photos, cropped=cropped, size=sides, spool=spool, progress=line.count, say=console.say)
 
 
 class StageLine:

@@ -8,9 +8,9 @@ in `Gallery.notes`.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,16 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from edge.camera.photo import SUFFIXES, PhotoError, decode, to_8_bit
+from edge.camera.photo import SUFFIXES, PhotoError, decode_bytes, read_file, to_8_bit
 from edge.errors import GalleryError
 from edge.kit.manifest import ALIGNMENT, NO_ALIGNMENT
 from edge.text import hxw, plural, printable, same_spelling, some
-from edge.vision.detect import FaceDetector, YuNetDetector, photo_min_face
+from edge.vision.detect import Face, FaceDetector, YuNetDetector, photo_min_face
 from edge.vision.preprocess import SIZE, align, resize_crop
 from edge.vision.quality import CUT_OFF, QualityLimits, assess
 from trainer.data import detector
 from trainer.data.arrays import HINTS, read_arrays
+from trainer.data.crop_cache import CropCache, MadeCrop
 from trainer.data.meant_face import meant_face
 from trainer.presets import ONE_SHARD
 from trainer.types import Progress, Say, release, silent
@@ -49,6 +50,7 @@ _LIMITS = QualityLimits(
     max_outside=1,
 )
 _STRETCHED = f"of another shape, stretched by more than {_MAX_STRETCH - 1:.0%}"
+NO_FACE = "no face found"
 _SEVERAL_FACES = "with other faces beside the one that was used"
 
 Crop = Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], str]]
@@ -84,6 +86,10 @@ class Gallery:
     conditions: tuple[str, ...] = ()
     """The condition of each photo (clean, sunglasses...), if the file has them; otherwise empty."""
     rejected: tuple[RejectedPhoto, ...] = ()
+    files: tuple[str, ...] = ()
+    """SHA-256 of the file of each photo, if the photos are files; otherwise empty."""
+    confirmed: frozenset[int] = frozenset()
+    """Photos, by index, whose person was confirmed: training does not suspect that the name is wrong."""
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or not (self.images.ndim == 3 or self.images.shape[3:] == (3,)):
@@ -116,6 +122,13 @@ class Gallery:
         shape = "x".join(map(str, self.crop_shape))
         return hashlib.sha256(f"{shape}\n".encode() + b"".join(photos)).hexdigest()
 
+    def certain(self, chosen: NDArray[np.bool_] | None = None) -> NDArray[np.bool_] | None:
+        """Return the mask of `confirmed`, of all photos or of the chosen ones (N,); None if there are none."""
+        if not self.confirmed:
+            return None
+        mask = np.isin(np.arange(len(self.labels)), list(self.confirmed))
+        return mask if chosen is None else mask[chosen]
+
     def selected(self, mask: NDArray[np.bool_]) -> "Gallery":
         """Return the photos where the mask (N,) is true."""
         sources = tuple(source for source, chosen in zip(self.sources, mask, strict=True) if chosen)
@@ -143,6 +156,7 @@ def load_gallery(
     alignment: str = ALIGNMENT,
     colour: bool = False,
     spool: Callable[[], Path] | None = None,
+    cache: CropCache | None = None,
 ) -> Gallery:
     """Read the gallery at `path`.
 
@@ -152,6 +166,7 @@ def load_gallery(
     alignment : where the crop shows a detected face.
     colour : the images are BGR, for a network. A grey photo gets three equal channels.
     spool : returns a file for the crops of more than ONE_SHARD people, which may not fit into memory.
+    cache : keeps the crops of files. It is not used with a `finder`, for cropped photos, or for more than ONE_SHARD people.
     testing : the photos are not for a training. One person is enough, a person may have no usable photo, and a folder of
         photos is one person.
     """
@@ -159,7 +174,7 @@ def load_gallery(
     notes: list[str] = []
     crop: Crop = partial(_resized, size=size)
     if path.is_dir():
-        people, entries = _folder_entries(path, notes, colour=colour or not cropped, flat=testing)
+        people, entries = _folder_entries(path, notes, flat=testing)
     elif not path.exists():
         raise GalleryError(f"There is no {path}.", "Check the path.")
     elif path.suffix.lower() in HINTS:
@@ -170,11 +185,16 @@ def load_gallery(
         people = {entry.person for entry in entries}
     else:
         raise GalleryError(f"{path} is not a gallery.", "Pass a folder with a folder per person, an .npz or a .mat file.")
+    if cropped or finder is not None or len(people) > ONE_SHARD:
+        cache = None
     if not cropped:
-        finder = finder or YuNetDetector(detector.yunet(say))
-        crop = partial(_aligned, finder=finder, size=size or SIZE, alignment=alignment, colour=colour)
+        found_by = (lambda: finder) if finder is not None else lru_cache(1)(lambda: YuNetDetector(detector.yunet(say)))
+        crop = partial(_aligned, finder=found_by, size=size or SIZE, alignment=alignment, colour=colour)
+    make = partial(_made, crop=crop, colour=colour or not cropped)
+    if cache is not None:
+        make = partial(cache.made, settings=repr((size or SIZE, alignment, colour)), make=make)
     crops = _Crops(spool() if spool is not None and len(people) > ONE_SHARD else None)
-    found, rejected, remarks = _read_all(entries, crop, progress, crops)
+    found, files, rejected, remarks = _read_all(entries, make, progress, crops)
     hint = " Photos that show only a face may need --cropped."
     if cropped or testing or 2 * len(rejected) <= len(entries):
         hint = ""
@@ -200,6 +220,7 @@ def load_gallery(
         alignment=NO_ALIGNMENT if cropped else alignment,
         conditions=tuple(entry.condition for entry in found) if any(entry.condition for entry in found) else (),
         rejected=tuple(rejected),
+        files=tuple(files) if path.is_dir() else (),
     )
 
 
@@ -259,12 +280,19 @@ def _resized(image: NDArray[np.uint8], *, size: tuple[int, int] | None) -> tuple
 
 
 def _aligned(
-    image: NDArray[np.uint8], *, finder: FaceDetector, size: tuple[int, int], alignment: str, colour: bool
+    image: NDArray[np.uint8], *, finder: Callable[[], FaceDetector], size: tuple[int, int], alignment: str, colour: bool
 ) -> tuple[NDArray[np.uint8], str]:
     """Return the crop of the face that a photo (BGR) is meant to show, and a remark."""
-    faces = finder.detect(image, photo_min_face(image))
+    faces = finder().detect(image, photo_min_face(image))
+    face = usable_face(faces, image)
+    shown: NDArray[Any] = image if colour else cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
+    return align(shown, face.landmarks, size, alignment), _SEVERAL_FACES if len(faces) > 1 else ""
+
+
+def usable_face(faces: Sequence[Face], image: NDArray[np.uint8]) -> Face:
+    """Return the detected face that a photo (BGR) is meant to show. PhotoError: a training leaves the photo out."""
     if not faces:
-        raise PhotoError("no face found")
+        raise PhotoError(NO_FACE)
     face = meant_face(faces, image.shape[:2])
     if face is None:
         raise PhotoError(f"{len(faces)} faces, unclear which one is meant")
@@ -273,18 +301,36 @@ def _aligned(
     reason = assess(grey, face, _LIMITS).reason if is_inside else CUT_OFF
     if reason is not None:
         raise PhotoError(reason)
-    return align(image if colour else grey, face.landmarks, size, alignment), _SEVERAL_FACES if len(faces) > 1 else ""
+    return face
+
+
+def photo_digest(image: NDArray[np.uint8]) -> bytes:
+    """Return the SHA-256 of a decoded photo. Photos with the same digest are one photo, whatever their files are called."""
+    return hashlib.sha256(repr(image.shape).encode() + image.tobytes()).digest()
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One photo that is not read yet. Files are decoded one at a time to save memory."""
+    """One photo that is not decoded yet. Files are read one at a time to save memory."""
 
     person: str
     source: str
-    read: Callable[[], NDArray[Any]]
-    """Returns uint8 or uint16, (H, W) or BGR (H, W, 3), or raises PhotoError."""
+    content: Path | Callable[[], NDArray[Any]]
+    """A file, or what returns an image, uint8 or uint16, (H, W) or BGR (H, W, 3)."""
     condition: str = ""
+
+
+def _made(data: bytes | NDArray[Any], *, crop: Crop, colour: bool) -> MadeCrop:
+    """Return the crop of a photo: the content of a file, or an image."""
+    photo = decode_bytes(data, colour=colour) if isinstance(data, bytes) else data
+    image = to_8_bit(photo)
+    # Digest of the original photo: two different photos may look the same at a small size.
+    digest = photo_digest(image)
+    made, remark = crop(image)
+    if not np.ptp(made, axis=(0, 1)).any():
+        raise PhotoError("blank")
+    remarks = ("scaled from 16 to 8 bits" if photo.dtype == np.uint16 else "", remark)
+    return MadeCrop(made, digest, tuple(filter(None, remarks)))
 
 
 class _Crops:
@@ -317,10 +363,14 @@ class _Crops:
 
 
 def _read_all(
-    entries: list[_Entry], crop: Crop, progress: Progress, crops: _Crops
-) -> tuple[list[_Entry], list[RejectedPhoto], dict[str, list[str]]]:
-    """Read all photos into `crops`. Return the entries that can be used, the rejected photos, and sources by remark."""
+    entries: list[_Entry], make: Callable[[Any], MadeCrop], progress: Progress, crops: _Crops
+) -> tuple[list[_Entry], list[str], list[RejectedPhoto], dict[str, list[str]]]:
+    """Read all photos into `crops`. Return the entries that can be used, the digests of their files, and the rejected photos.
+
+    The last result has the sources of photos by remark.
+    """
     used: list[_Entry] = []
+    files: list[str] = []
     rejected: list[RejectedPhoto] = []
     remarks: dict[str, list[str]] = {}
     first: dict[bytes, _Entry] = {}
@@ -328,23 +378,18 @@ def _read_all(
     # sorted() is stable: the photos of a person stay in the order of file names or array rows.
     for done, entry in enumerate(sorted(entries, key=lambda entry: entry.person), start=1):
         try:
-            photo = entry.read()
-            image = to_8_bit(photo)
-            # Digest of the original photo: two different photos may look the same at a small size.
-            digest = hashlib.sha256(repr(image.shape).encode() + image.tobytes()).digest()
-            made, remark = crop(image)
-            if not np.ptp(made, axis=(0, 1)).any():
-                raise PhotoError("blank")
+            content = read_file(entry.content) if isinstance(entry.content, Path) else entry.content()
+            made = make(content)
         except PhotoError as error:
             rejected.append(RejectedPhoto(entry.person, entry.source, entry.condition, str(error)))
         else:
-            other = first.setdefault(digest, entry)
+            other = first.setdefault(made.digest, entry)
             if other is entry:
                 used.append(entry)
-                crops.append(made)
-                for text in ("scaled from 16 to 8 bits" if photo.dtype == np.uint16 else "", remark):
-                    if text:
-                        remarks.setdefault(text, []).append(entry.source)
+                files.append(hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else "")
+                crops.append(made.crop)
+                for text in made.remarks:
+                    remarks.setdefault(text, []).append(entry.source)
             elif other.person == entry.person:
                 repeated = remarks.setdefault("left out, because they are repeated", [])
                 repeated.append(f"{entry.source} (as {other.source})")
@@ -353,10 +398,10 @@ def _read_all(
         progress(done, len(entries))
     if conflicts:
         raise GalleryError(f"The same photo has two names: {some(conflicts, '; ')}.", "Remove it from the wrong person.")
-    return used, rejected, remarks
+    return used, files, rejected, remarks
 
 
-def _folder_entries(root: Path, notes: list[str], *, colour: bool, flat: bool) -> tuple[set[str], list[_Entry]]:
+def _folder_entries(root: Path, notes: list[str], *, flat: bool) -> tuple[set[str], list[_Entry]]:
     """Return people and photos of a folder per person. With `flat`, a folder of photos alone is one person."""
     items = _visible(root)
     folders = [item for item in items if item.is_dir()]
@@ -379,7 +424,7 @@ def _folder_entries(root: Path, notes: list[str], *, colour: bool, flat: bool) -
         for file in _visible(folder):
             source = printable(file.name if flat else f"{folder.name}/{file.name}")
             if _is_photo(file):
-                entries.append(_Entry(person, source, partial(decode, file, colour=colour)))
+                entries.append(_Entry(person, source, file))
             else:
                 ignored.append(source)
     if ignored:

@@ -117,18 +117,22 @@ class Network:
 
     def embed(self, crops: Array) -> Array:
         """Return (N, d), the network's own vectors of crops (N, *crop_shape), not scaled. N is at least 1."""
-        run = _runner(self.model)
+        return embeddings(crops, self.embedding, self.known)
 
-        def embedding(crop: Array) -> Array:
-            channels = (np.float32(self._ordered(crop)) - np.float32(self.mean)) * np.float32(self.scale)
-            return run(np.broadcast_to(channels, (1, 3, SIDE, SIDE)))[0]
-
-        return embeddings(crops, embedding, self.known)
+    def embedding(self, crop: Array) -> Array:
+        """Return (d,), the network's own vector of one crop, computed now."""
+        channels = (np.float32(self._ordered(crop)) - np.float32(self.mean)) * np.float32(self.scale)
+        return _runner(self.model)(np.broadcast_to(channels, (1, 3, SIDE, SIDE)))[0]
 
     @property
     def known(self) -> dict[bytes, Array]:
         """The network's own vectors of crops that it has seen, by the digest of the crop."""
         return _cache(self.sha256, self.mean, self.scale, self.channels)
+
+    @property
+    def known_copies(self) -> dict[bytes, Array]:
+        """The same of the altered copies of a crop, (k, d), by the digest of the crop itself."""
+        return _cache(self.sha256, self.mean, self.scale, self.channels, copies=True)
 
     def _ordered(self, crop: Array) -> Array:
         """Return the channels (3, H, W) of a crop in the network's order, or the only one (H, W)."""
@@ -184,13 +188,13 @@ def checked(
 @lru_cache(maxsize=2)
 def _runner(model: bytes) -> Callable[[Array], Array]:
     """Return a function: channels (N, 3, 112, 112) float32 -> embedding (N, d). Not in Network, which is pickled."""
-    run = load_session(prepared(model).SerializeToString(deterministic=True), "the network")
+    run = load_session(prepare.quick(prepared(model)).SerializeToString(deterministic=True), "the network")
     return lambda channels: run.run([EMBEDDING], {CHANNELS: channels})[0]
 
 
-@lru_cache(maxsize=2)
-def _cache(sha256: str, mean: float, scale: float, channels: Channels) -> dict[bytes, Array]:
-    """Return the vectors of a network, by the digest of the crop."""
+@lru_cache(maxsize=4)
+def _cache(sha256: str, mean: float, scale: float, channels: Channels, copies: bool = False) -> dict[bytes, Array]:
+    """Return the vectors of a network, by the digest of the crop: of the crop, or of its copies."""
     return {}
 
 

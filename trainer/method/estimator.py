@@ -9,8 +9,9 @@ from sklearn.utils.validation import check_random_state
 
 from edge.errors import ParameterError, TrainingError
 from edge.kit.manifest import ABSOLUTE, RELATIVE
-from edge.vision.preprocess import CHUNK, LANDMARK_TEMPLATES
+from edge.vision.preprocess import CHUNK, LANDMARK_TEMPLATES, unit_rows
 from trainer.data import augment
+from trainer.data.covered import covered_embeddings
 from trainer.method.base import COLLAPSED, CodeClassifier, check_codes, random_atoms
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
@@ -64,14 +65,14 @@ class LCLRRDL(CodeClassifier):
     callback: Callable[[Step], None] | None = None
     """Called with a Step after each iteration of the solver."""
 
-    def fit(self, X: Array, y: Array) -> Self:
-        """Learn D and W from samples X and their labels y."""
+    def fit(self, X: Array, y: Array, certain: Array | None = None) -> Self:
+        """Learn D and W from samples X and their labels y. Labels in `certain` (n,), as bool, are never doubted."""
         samples, labels = self._begin(X, y)
         rows = expert_rows(self.features) if self.experts else None
         results, self.atom_classes_ = self.learn_dictionary(samples, labels, rows)
         self.result_, self.D_ = results[0], np.vstack([result.D for result in results])
         self.n_iter_ = self.result_.iterations
-        return self._learn_classifier(X, samples, labels)
+        return self._learn_classifier(X, samples, labels, certain)
 
     def learn_dictionary(
         self, samples: Array, labels: Array, rows: Sequence[Array] | None = None
@@ -105,9 +106,9 @@ class LCLRRDL(CodeClassifier):
         check_solution(result)
         return result
 
-    def _learn_classifier(self, X: Array, samples: Array, labels: Array) -> Self:
+    def _learn_classifier(self, X: Array, samples: Array, labels: Array, certain: Array | None = None) -> Self:
         if self.experts:
-            return self._learn_experts(X, samples, labels)
+            return self._learn_experts(X, samples, labels, certain)
         coding, given, classes = self.coding_for(len(samples)), labels, len(self.classes_)
         self.coder_ = Coder(self.D_.astype(np.float32), coding)
         weights = np.ones(len(given))
@@ -122,7 +123,8 @@ class LCLRRDL(CodeClassifier):
         self.part_coders_ = part_coders(self.coder_.D, self.part_rows_, coding)
         of_parts = [coder.code(unit_part(samples, own)) for coder, own in zip(self.part_coders_, self.part_rows_, strict=True)]
         codes = [self.codes_, *of_parts]
-        seen = apparent_classes([Z[:, : len(given)] for Z in codes], given, classes, self.eta) if self.doubt else given
+        own_codes = [Z[:, : len(given)] for Z in codes]
+        seen = apparent_classes(own_codes, given, classes, self.eta, certain) if self.doubt else given
         self.looks_like_ = self.classes_[seen]
         weights *= np.tile(seen == given, 1 + self.copies)
         H = one_hot(labels, classes)
@@ -130,14 +132,14 @@ class LCLRRDL(CodeClassifier):
         self.W_parts_ = np.array(W_parts).reshape(-1, *self.W_.shape)
         return self
 
-    def _learn_experts(self, X: Array, samples: Array, labels: Array) -> Self:
+    def _learn_experts(self, X: Array, samples: Array, labels: Array, certain: Array | None) -> Self:
         rows = expert_rows(self.features)
         vectors = [unit_part(samples, own) for own in rows]
         self.network_rows_, *self.part_rows_ = rows
         self.coder_, *self.part_coders_ = coders = part_coders(self.D_.astype(np.float32), rows, self.coding_for(len(samples)))
         self.codes_, *part_codes = codes = [coder.code(own) for coder, own in zip(coders, vectors, strict=True)]
         check_codes(self.codes_)
-        seen = apparent_classes(codes, labels, len(self.classes_), DOUBT_ETA) if self.doubt else labels
+        seen = apparent_classes(codes, labels, len(self.classes_), DOUBT_ETA, certain) if self.doubt else labels
         self.looks_like_ = self.classes_[seen]
         H = one_hot(labels, len(self.classes_)) * (seen == labels)
         Z, H_copies = self.codes_, H
@@ -172,10 +174,11 @@ class LCLRRDL(CodeClassifier):
         """Return the network's unit vectors (d, k n) of the crops with painted covers: k copies of all crops, in turn."""
         spec = self.features
         assert spec is not None
-        crops, landmarks = np.reshape(X, (-1, *spec.crop_shape)).astype(np.uint8), LANDMARK_TEMPLATES[spec.alignment]
-        chunks = (crops[i : i + CHUNK] for i in range(0, len(crops), CHUNK))
-        vectors = [spec.vectors(augment.covered(some, landmarks)).reshape(-1, len(some), spec.length) for some in chunks]
-        return unit_part(np.concatenate(vectors, axis=1).reshape(-1, spec.length).T, self.network_rows_)
+        assert spec.network is not None
+        crops = np.reshape(X, (-1, *spec.crop_shape)).astype(np.uint8)
+        chunks = [covered_embeddings(spec.network, crops[i : i + CHUNK]) for i in range(0, len(crops), CHUNK)]
+        rows = np.moveaxis(np.concatenate(chunks), 1, 0).reshape(-1, len(self.network_rows_))
+        return unit_rows(rows).T
 
     def _copies(self, X: Array) -> Array:
         """Return feature rows of altered copies of the crops. D is learned without them: with them the accuracy was lower."""

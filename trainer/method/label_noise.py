@@ -38,10 +38,10 @@ class Resemblance:
     """(n,) the class that has it."""
 
 
-def apparent_classes(codes: Sequence[Array], labels: Array, classes: int, eta: float) -> Array:
+def apparent_classes(codes: Sequence[Array], labels: Array, classes: int, eta: float, certain: Array | None = None) -> Array:
     """Return the class (n,) that each sample looks like: its own label if that is trusted.
 
-    `codes` (m,n) are those of the whole face and of each part.
+    `codes` (m,n) are those of the whole face and of each part. Samples in `certain` (n,), as bool, are always trusted.
     """
     H, samples = one_hot(labels, classes), np.arange(len(labels))
 
@@ -52,10 +52,12 @@ def apparent_classes(codes: Sequence[Array], labels: Array, classes: int, eta: f
         scores[labels, samples] = -np.inf
         return Resemblance(own, scores.max(axis=0), scores.argmax(axis=0))
 
-    return clearest_first(resemblance, labels, classes)
+    return clearest_first(resemblance, labels, classes, certain)
 
 
-def clearest_first(resemblance: Callable[[Array], Resemblance], labels: Array, classes: int) -> Array:
+def clearest_first(
+    resemblance: Callable[[Array], Resemblance], labels: Array, classes: int, certain: Array | None = None
+) -> Array:
     """Return the class (n,) that each sample looks like. `resemblance` gets the trusted samples (n,), as bool."""
     random = np.sqrt(2 * np.log(classes) / classes)  # about the highest entry of a random unit vector
     trusted, answer, found = np.ones(len(labels), bool), labels, None
@@ -64,6 +66,8 @@ def clearest_first(resemblance: Callable[[Array], Resemblance], labels: Array, c
             found = resemblance(trusted)
         now = found.best - np.maximum(found.own, 0) <= random + lead * (1 - random)
         now |= np.bincount(labels[now], minlength=classes)[labels] < MIN_PHOTOS
+        if certain is not None:
+            now |= certain
         if (now != trusted).any():
             trusted, answer, found = now, np.where(now, labels, found.other), None
         if trusted.all():

@@ -18,11 +18,12 @@ from trainer.shards import gram
 from trainer.shards.model import ShardedModel
 from trainer.shards.samples import Samples, embed
 from trainer.shards.training import FOLDS, Training, shards_of, stranger_confidences
-from trainer.shards.work import WorkFolder, key_of
+from trainer.shards.work import WorkFolder
 from trainer.thresholds import StrangerCalibration, stricter_threshold
 from trainer.types import Array, Stage, silent
 
 CHECKED = 2048  # training photos that are recognised to report the accuracy
+NETWORK_VECTORS = "network vectors of photos"  # stage of a training
 EMBEDDED = 64  # crops in one call of a network
 ONE_THREAD = threadpool_limits.wrap(limits=1)  # so that the bits do not depend on the number of cores
 
@@ -78,7 +79,7 @@ def fit(
         options = {name: where[name] for name in ("jobs", "scheduler") if name in where}
         embeddings = embedded(gallery.images, spec, estimator.covered, work, stage, **options)
     samples = Samples(crops=gallery.images, people=people.astype(np.int32), embeddings=embeddings)
-    training = Training.of(samples, spec, parameters, stage=stage, **where)
+    training = Training.of(samples, spec, parameters, stage=stage, certain=gallery.certain(), **where)
     of_person = shards_of(len(labels), estimator.random_state) if shard_of_person is None else shard_of_person
     shards = Shards.learned(training, of_person, work)
     model = assembled(training, spec, tuple(map(str, labels)), shards, gallery.alignment)
@@ -147,20 +148,19 @@ def embedded(
     settings = {"mean": network.mean, "scale": network.scale, "channels": network.channels}
     width = len(expert_rows(spec)[0])
     shape = (1 + COVERED if covered else 1, width)
-    key = key_of([settings, network.sha256, covered])
-    file = None if work is None else work.vectors(key, int(np.prod(shape)))
+    file = None if work is None else work.vectors(network, covered, int(np.prod(shape)))
     known = {} if file is None else file.read()
     keys = list(crop_digests(crops))
     missing = [i for i, one in enumerate(keys) if one not in known]
     starts = range(0, len(missing), EMBEDDED)
     calls = ((np.asarray(crops[missing[start : start + EMBEDDED]]),) for start in starts)
     shared = (settings, covered, np.frombuffer(network.model, np.uint8))
-    stage("network vectors of photos", len(keys) - len(missing), len(keys))
+    stage(NETWORK_VECTORS, len(keys) - len(missing), len(keys))
     for start, vectors in zip(starts, each(embed, calls, shared=shared, **where), strict=True):
         own = [keys[i] for i in missing[start : start + EMBEDDED]]
         flat = vectors.reshape(len(own), -1)
         known.update(zip(own, flat, strict=True))
         if file is not None:
             file.append(own, flat)
-        stage("network vectors of photos", len(keys) - len(missing) + start + len(own), len(keys))
+        stage(NETWORK_VECTORS, len(keys) - len(missing) + start + len(own), len(keys))
     return np.stack([known[one] for one in keys]).reshape(-1, *shape)

@@ -8,6 +8,7 @@ import numpy as np
 
 from edge.vision.preprocess import LANDMARK_TEMPLATES, FeatureSpec, unit_rows
 from trainer.data import augment
+from trainer.data.covered import covered_embeddings
 from trainer.features.network import Network, stacked
 from trainer.features.spec import Spec
 from trainer.types import Array
@@ -95,5 +96,4 @@ def embed(crops: Array, settings: dict[str, Any], covered: bool, model: Array) -
     found = network.embed(crops)[:, None]
     if not covered:
         return found
-    copies = network.embed(augment.covered(crops, LANDMARK_TEMPLATES[network.alignment]))
-    return np.concatenate([found, np.moveaxis(copies.reshape(-1, len(crops), copies.shape[1]), 0, 1)], axis=1)
+    return np.concatenate([found, covered_embeddings(network, crops)], axis=1)

@@ -74,6 +74,8 @@ class Training:
     jobs: int = -1
     scheduler: str | None = None
     stage: Stage = silent
+    certain: Array | None = None
+    """(N,) bool, photos whose names are never doubted."""
     as_plain: bool = False
     """Learn the classifier as the plain method does, for comparison with it."""
 
@@ -219,7 +221,7 @@ class Training:
             now.own[suspected], now.best[suspected], now.other[suspected] = again.own, again.best, again.other
             return now
 
-        return clearest_first(resemblance, people, self.people)
+        return clearest_first(resemblance, people, self.people, self.certain)
 
     def _resemblance(self, bases: Sequence[Basis], sums: Sums, trusted: Array, chosen: Array | None = None) -> Resemblance:
         eta = DOUBT_ETA if self.recipe.experts else self.recipe.estimator.eta

@@ -55,6 +55,7 @@ function showHealth(health) {
     ["kit", health.kit],
     ["frames", health.frames],
     ["last frame", typeof health.frame_age_seconds === "number" ? `${number(health.frame_age_seconds, 1)} s ago` : "none"],
+    ["temperature", typeof health.temperature_celsius === "number" ? `${number(health.temperature_celsius, 0)} °C` : ""],
     ...Object.entries(health.counters || {}),
   ];
   part("facts").replaceChildren(

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.decision.doorlist import DAYS, MAX_BYTES, AllowEntry, DoorList
-from edge.decision.reasons import CLOCK_NOT_SET, EXPIRED, NOT_LISTED, NOT_YET_VALID, OUTSIDE_HOURS
+from edge.decision.reasons import CLOCK_NOT_SET, EXPIRED, HOLIDAY, NOT_LISTED, NOT_YET_VALID, OUTSIDE_HOURS
 from edge.errors import DoorListError
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-def doors(*entries: str, zone: str = "Europe/Berlin") -> DoorList:
-    text = f'[door]\ntimezone = "{zone}"\n' + "".join(f"[[allow]]\n{entry}\n" for entry in entries)
+def doors(*entries: str, zone: str = "Europe/Berlin", holidays: str = "[]") -> DoorList:
+    text = f'[door]\ntimezone = "{zone}"\nholidays = {holidays}\n' + "".join(f"[[allow]]\n{entry}\n" for entry in entries)
     return DoorList.parse(text.encode())
 
 
@@ -108,6 +108,82 @@ def test_dates_are_inclusive_and_local() -> None:
     assert found.refusal("anna", at("2026-03-01 00:00")) is None
     assert found.refusal("anna", at("2026-03-31 23:59:59")) is None
     assert found.refusal("anna", at("2026-04-01 00:00")) == EXPIRED  # in UTC it is still March
+
+
+CHRISTMAS = "[2026-12-25, 2026-12-31]"  # a Friday and a Thursday
+
+
+@pytest.mark.parametrize(
+    ("when", "reason"),
+    [
+        ("2026-12-24 12:00", None),
+        ("2026-12-25 06:59", OUTSIDE_HOURS),  # it would be closed on any day
+        ("2026-12-25 07:00", HOLIDAY),
+        ("2026-12-25 18:59:59.999999", HOLIDAY),
+        ("2026-12-25 19:00", OUTSIDE_HOURS),
+        ("2026-12-28 12:00", None),
+        ("2026-12-31 12:00", HOLIDAY),
+        ("2027-12-31 12:00", None),  # a holiday is one day of one year
+    ],
+)
+def test_holiday_closes_entries_without_holidays(when: str, reason: str | None) -> None:
+    entry = 'people = ["anna"]\nweekdays = "mon-fri"\nhours = "07:00-19:00"'
+    assert doors(entry, holidays=CHRISTMAS).refusal("anna", at(when)) == reason
+    assert doors(entry + "\nholidays = false", holidays=CHRISTMAS).refusal("anna", at(when)) == reason
+    open_entry = doors(entry + "\nholidays = true", holidays=CHRISTMAS)
+    assert open_entry.refusal("anna", at(when)) == (None if reason == HOLIDAY else reason)
+    assert doors(entry, open_entry_of("ben"), holidays=CHRISTMAS).refusal("anna", at(when)) == reason
+
+
+def open_entry_of(person: str) -> str:
+    return f'people = ["{person}"]\nholidays = true'
+
+
+@pytest.mark.parametrize(
+    ("when", "reason"),
+    [
+        ("2026-12-24 23:00", None),  # the eve
+        ("2026-12-24 23:59:59.999999", None),
+        ("2026-12-25 00:00", HOLIDAY),  # the hours of the eve end at midnight, as with valid_until
+        ("2026-12-25 05:59", HOLIDAY),
+        ("2026-12-25 06:00", OUTSIDE_HOURS),
+        ("2026-12-25 22:00", HOLIDAY),
+        ("2026-12-26 03:00", HOLIDAY),  # hours that began on the holiday
+        ("2026-12-26 06:00", OUTSIDE_HOURS),
+        ("2026-12-26 22:00", None),
+        ("2026-12-27 03:00", None),
+    ],
+)
+def test_holiday_closes_the_night_before_from_midnight_and_the_night_after(when: str, reason: str | None) -> None:
+    night = 'people = ["anna"]\nhours = "22:00-06:00"'
+    assert doors(night, holidays=CHRISTMAS).refusal("anna", at(when)) == reason
+    guard = doors(night + "\nholidays = true", holidays=CHRISTMAS).refusal("anna", at(when))
+    assert guard == (None if reason == HOLIDAY else reason)
+
+
+def test_morning_hours_of_their_own_are_open_after_a_holiday() -> None:
+    found = doors('people = ["anna"]\nhours = ["22:00-06:00", "02:00-03:00"]', holidays=CHRISTMAS)
+    assert found.refusal("anna", at("2026-12-26 02:30")) is None
+    assert found.refusal("anna", at("2026-12-26 03:00")) == HOLIDAY
+
+
+def test_holiday_is_a_local_day() -> None:
+    found = doors('people = ["anna"]', holidays=CHRISTMAS)
+    assert found.refusal("anna", datetime(2026, 12, 24, 22, 59, tzinfo=UTC)) is None
+    assert found.refusal("anna", datetime(2026, 12, 24, 23, 0, tzinfo=UTC)) == HOLIDAY, "00:00 in Berlin"
+    assert found.refusal("anna", datetime(2026, 12, 25, 23, 0, tzinfo=UTC)) is None
+
+
+def test_holidays_need_a_clock() -> None:
+    closed, always = doors('people = ["anna"]', holidays=CHRISTMAS), doors(open_entry_of("anna"), holidays=CHRISTMAS)
+    for when in (datetime.min, datetime(1970, 1, 1), datetime.max):
+        assert closed.refusal("anna", when.replace(tzinfo=UTC)) == CLOCK_NOT_SET
+        assert always.refusal("anna", when.replace(tzinfo=UTC)) is None
+
+
+def test_holiday_is_a_weaker_reason_than_hours() -> None:
+    closed, old = 'people = ["anna"]\nhours = "01:00-02:00"', 'people = ["anna"]\nvalid_until = 2026-01-31'
+    assert doors(closed, old, 'people = "everyone"', holidays=CHRISTMAS).refusal("anna", at("2026-12-25 12:00")) == HOLIDAY
 
 
 def test_daylight_saving_time_uses_local_time() -> None:
@@ -217,6 +293,12 @@ def test_accents_match_in_any_unicode_form() -> None:
         ("[[allow]]\npeople = []\nvalid_from = 2026-12-31T00:00:00", "valid_from must be a date"),
         ("[[allow]]\npeople = []\nvalid_until = 2026-02-30", "not valid TOML"),
         ("[[allow]]\npeople = []\nvalid_from = 2026-02-02\nvalid_until = 2026-02-01", "valid_until is before valid_from"),
+        ("[door]\nholidays = true\n[[allow]]\npeople = []", r"\[door\]: holidays must be a list of dates"),
+        ('[door]\nholidays = ["2026-12-25"]\n[[allow]]\npeople = []', "holidays must be a list of dates"),
+        ("[door]\nholidays = [2026-12-25T00:00:00]\n[[allow]]\npeople = []", "holidays must be a list of dates"),
+        ("[door]\nholiday = []\n[[allow]]\npeople = []", "Did you mean 'holidays'"),
+        ("[[allow]]\npeople = []\nholidays = [2026-12-25]", "number 1: holidays must be true or false"),
+        ("[[allow]]\npeople = []\nholidays = 1", "holidays must be true or false"),
         ("[[allow]\n", "not valid TOML"),
         ("x = " + "[" * 9999, "not valid TOML"),
         ("x = " + "9" * 9999, "not valid TOML"),
@@ -257,6 +339,7 @@ def random_entry(rng: Random) -> AllowEntry:
         hours=tuple((start, end) for start, end in spans if start != end),
         valid_from=day,
         valid_until=day + timedelta(rng.choice((-1, 0, 1, 300))),
+        closed_on=frozenset(day + timedelta(rng.choice((-1, 0, 1, 2, 40))) for _ in range(rng.randint(0, 2))),
     )
 
 
@@ -273,14 +356,15 @@ def is_allowed(entry: AllowEntry, label: str, when: datetime) -> bool:
     """Whether an entry allows a time, by an independent implementation."""
     if entry.people is not None and label not in entry.people:
         return False
-    if not entry.valid_from <= when.date() <= entry.valid_until:
+    if not entry.valid_from <= when.date() <= entry.valid_until or when.date() in entry.closed_on:
         return False
     for start, end in entry.hours:
         for days in (0, 1):
             midnight = datetime.combine(when.date() - timedelta(days), datetime.min.time(), UTC)
             length = (end - start) if end > start else (end - start + 1440)
             begin = midnight + timedelta(minutes=start)
-            if midnight.weekday() in entry.weekdays and begin <= when < begin + timedelta(minutes=length):
+            is_open = midnight.weekday() in entry.weekdays and midnight.date() not in entry.closed_on
+            if is_open and begin <= when < begin + timedelta(minutes=length):
                 return True
     return False
 
@@ -294,7 +378,7 @@ def test_list_allows_exactly_what_one_entry_allows(seed: int, number: int) -> No
         label, when = rng.choice(("anna", "ben", "cara", "dora")), random_moment(rng, listed)
         reason = DoorList(entries=listed, zone=UTC).refusal(label, when)
         assert (reason is None) == any(is_allowed(entry, label, when) for entry in listed)
-        assert reason in (None, OUTSIDE_HOURS, NOT_YET_VALID, EXPIRED, NOT_LISTED)
+        assert reason in (None, HOLIDAY, OUTSIDE_HOURS, NOT_YET_VALID, EXPIRED, NOT_LISTED)
         assert (reason == NOT_LISTED) == all(e.people is not None and label not in e.people for e in listed)
         assert DoorList(entries=(), zone=UTC).refusal(label, when) == NOT_LISTED
 
@@ -328,7 +412,9 @@ values = st.recursive(
     ),
     max_leaves=4,
 )
-keys = st.sampled_from(("people", "weekdays", "hours", "valid_from", "valid_until", "name", "timezone", "allow", "door", "x"))
+keys = st.sampled_from(
+    ("people", "weekdays", "hours", "valid_from", "valid_until", "holidays", "name", "timezone", "allow", "door", "x")
+)
 
 
 @settings(max_examples=200)

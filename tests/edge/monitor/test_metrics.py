@@ -70,6 +70,7 @@ def health(**changes: Any) -> Health:
         "camera_frozen": False,
         "frame_age_seconds": 0.1,
         "kit": "0123456789ab",
+        "temperature_celsius": 48.3,
         "counters": dict.fromkeys([*COUNTERS, Count.CAMERA_DROPPED, Count.CAMERA_BROKEN, Count.CAMERA_RECONNECTS], 0),
         "sinks": {},
         "failing": [],
@@ -109,6 +110,12 @@ def test_metrics_count_what_a_terminal_did_without_names(metrics: Metrics) -> No
 def test_age_is_nan_before_the_first_frame(metrics: Metrics) -> None:
     metrics.watch(lambda: health(frame_age_seconds=None))
     assert math.isnan(samples(metrics.url)["edge_frame_age_seconds"])
+
+
+@pytest.mark.parametrize(("celsius", "shown"), [(48.3, 48.3), (None, math.nan)])
+def test_temperature_is_nan_if_the_device_reports_none(metrics: Metrics, celsius: float | None, shown: float) -> None:
+    metrics.watch(lambda: health(temperature_celsius=celsius))
+    assert samples(metrics.url)["edge_temperature_celsius"] == pytest.approx(shown, nan_ok=True)
 
 
 @pytest.mark.parametrize(

@@ -130,17 +130,17 @@ def test_network_vectors_of_known_photos_are_not_computed_again(monkeypatch: pyt
     images, names = network_crops()
     later = np.arange(len(names)) % 8 >= 5
     new = Gallery(images=255 - images[later][:3], labels=np.full(3, "zoe"), sources=("1", "2", "3"))
-    embed, seen = Network.embed, list[int]()
+    embedding, runs = Network.embedding, list[Network]()
 
-    def counted(self: Network, crops: np.ndarray) -> np.ndarray:
-        seen.append(len(crops))
-        return embed(self, crops)
+    def counted(self: Network, crop: np.ndarray) -> np.ndarray:
+        runs.append(self)
+        return embedding(self, crop)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Network, "embed", counted)
+        patched.setattr(Network, "embedding", counted)
         enrolled = enrol(model, new)
         forgotten = forget(enrolled, "zoe")
-    assert seen == [3, 9]
+    assert len(runs) == 3 + 9
     assert enrolled.predict(new.images).tolist() == ["zoe"] * 3
     assert isinstance(forgotten, ShardedModel)
     assert forgotten.embeddings is not None

@@ -1,0 +1,86 @@
+"""HTTP connections with a deadline for all of a request: name, connection, TLS, request and answer."""
+
+import http.client
+import io
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import SplitResult
+
+
+def timed_connection(
+    url: SplitResult, tls: ssl.SSLContext | None, seconds: float, clock: Callable[[], float]
+) -> http.client.HTTPConnection:
+    """Return an open connection to the host of an address, with TLS if `tls` is given. TimeoutError after `seconds`."""
+    end = clock() + seconds
+
+    def seconds_left() -> float:
+        if (left := end - clock()) <= 0:
+            raise TimeoutError("timed out")
+        return left
+
+    host = url.hostname or ""
+    connection = http.client.HTTPConnection(host, url.port)
+    if tls is not None:
+        connection = http.client.HTTPSConnection(host, url.port, context=tls)
+    connection.sock = _TimedSocket((connection.host, connection.port), tls, seconds_left)
+    return connection
+
+
+class _TimedSocket:
+    """The part of a socket that http.client uses, with a deadline for all of it: a socket's own timeout is that of one call,
+    and starts anew with each byte of a slow server. Only the lookup of a name has limits of its own, those of the system."""
+
+    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None, seconds_left: Callable[[], float]) -> None:
+        self._seconds_left = seconds_left
+        self._socket = _connect(address, seconds_left)
+        if tls is not None:
+            try:
+                self._socket.settimeout(seconds_left())
+                self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
+            except BaseException:
+                self._socket.close()
+                raise
+
+    def sendall(self, data: bytes) -> None:
+        self._socket.settimeout(self._seconds_left())
+        self._socket.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Reader(self.recv_into))
+
+    def recv_into(self, buffer: Any) -> int:
+        self._socket.settimeout(self._seconds_left())
+        return self._socket.recv_into(buffer)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _Reader(io.RawIOBase):
+    """A file that is read with a function."""
+
+    def __init__(self, read: Callable[[Any], int]) -> None:
+        self._read = read
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._read(buffer)
+
+
+def _connect(address: tuple[str, int], seconds_left: Callable[[], float]) -> socket.socket:
+    """Connect to the first address of a host that accepts. socket.create_connection gives each of them the whole time."""
+    error: OSError = OSError("the name has no address")
+    for family, kind, protocol, _, numeric in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(seconds_left())
+            connection.connect(numeric)
+            return connection
+        except OSError as failed:
+            connection.close()
+            error = failed
+    raise error

@@ -1,0 +1,17 @@
+// Shared by all pages: forms that ask before they act, and fetch() with the CSRF value.
+"use strict";
+
+const csrf = document.querySelector('meta[name="csrf"]').content;
+
+/** POST a form or JSON answer. Throws an Error whose message is for the person. */
+async function post(path, body) {
+  const response = await fetch(path, { method: "POST", body, headers: { "X-CSRF": csrf, Accept: "application/json" } });
+  const answer = await response.json().catch(() => ({ problem: response.statusText }));
+  if (!response.ok) throw new Error([answer.problem, answer.hint].filter(Boolean).join(" "));
+  return answer;
+}
+
+document.addEventListener("submit", (event) => {
+  const question = event.target.dataset.confirm;
+  if (question && !window.confirm(question)) event.preventDefault();
+});
