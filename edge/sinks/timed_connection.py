@@ -48,27 +48,30 @@ class _TimedSocket:
         self._socket.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self.recv_into))
-
-    def recv_into(self, buffer: Any) -> int:
-        self._socket.settimeout(self._seconds_left())
-        return self._socket.recv_into(buffer)
+        return io.BufferedReader(_Reader(self._socket, self._seconds_left))
 
     def close(self) -> None:
+        """Close the socket, or let the last file of it do so: http.client closes a connection before it reads the answer."""
         self._socket.close()
 
 
 class _Reader(io.RawIOBase):
-    """A file that is read with a function."""
+    """A file of a socket, with the deadline."""
 
-    def __init__(self, read: Callable[[Any], int]) -> None:
-        self._read = read
+    def __init__(self, connection: socket.socket, seconds_left: Callable[[], float]) -> None:
+        self._socket, self._seconds_left = connection, seconds_left
+        self._file = connection.makefile("rb", buffering=0)
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
-        return self._read(buffer)
+    def readinto(self, buffer: Any) -> int | None:
+        self._socket.settimeout(self._seconds_left())
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _connect(address: tuple[str, int], seconds_left: Callable[[], float]) -> socket.socket:

@@ -24,6 +24,7 @@ from edge.sinks.timed_connection import timed_connection
 from edge.text import strict_json
 
 TEMPORARY_4XX = {408, 425, 429}
+MIN_SECRET = 16  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +121,7 @@ def _is_loopback(host: str) -> bool:
 def credentials(settings: WebhookSettings) -> tuple[bytes, ssl.SSLContext | None]:
     """Read the shared secret and the certificates that the settings name."""
     secret = read_secret("webhook's secret", settings.secret_file, settings.secret_env) or ""
-    if len(secret) < 16:
-        raise SinkError("The webhook's secret is shorter than 16 characters.", "Create one: openssl rand -hex 32")
+    if len(secret) < MIN_SECRET:
+        raise SinkError(f"The webhook's secret is shorter than {MIN_SECRET} characters.", "Create one: openssl rand -hex 32")
     is_https = _parts(settings.url).scheme == "https"
     return secret.encode(), tls_context("the webhook", settings.ca_file) if is_https else None
