@@ -101,7 +101,7 @@ def build_kit(
         series=series,
     )
     report("parity")
-    parities = verify_kit(kits.parse(kit), model=model)
+    parities = verify_kit(kits.parse(kit), model=model, measured=faces.crops)
     report("timings")
     timings = {choice.coding.iterations: measured[precision].microseconds}
     for k in {1, len(choice.rows)} - timings.keys():

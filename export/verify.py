@@ -10,6 +10,7 @@ images of AR, scores differed by up to 3e-5. A label may then differ if the scor
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from export.graph import CONTRAST, has_network, stored_in
 from export.integer_graph import IntegerFactors
 from export.measure import FACES, evenly, non_faces
 from export.pack import fingerprint
-from export.run import Outputs, in_chunks, in_parallel, network_vectors
+from export.run import Outputs, in_chunks, in_parallel, network_vectors, remember, run_graph
 from trainer.baselines.coders import restored_coding
 from trainer.data.gallery import Gallery
 from trainer.features.network import KIND, stacked
@@ -33,8 +34,8 @@ from trainer.types import Array
 SCORE_DIFFERENCE = 1e-4
 OUTPUT_DIFFERENCE = 1e-3  # of confidence and the like, which divide by small numbers
 ROUNDING = 1e-6
-NETWORK_FACES = 256
-UNFOLDED = "training, unfolded"
+NETWORK_FACES = 128
+HARD, UNFOLDED = "hardened", "training, unfolded"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +60,13 @@ class Parity:
         return close and self.other_labels == 0
 
 
-def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = None) -> list[Parity]:
+def verify_kit(
+    kit: Kit, faces: Gallery | None = None, model: Model | None = None, measured: Array | None = None
+) -> list[Parity]:
     """Compare on random crops, on `faces` and on the training crops of its `model`. Raise ParityError or SelfTestError.
 
-    Of more than 1,024 faces, that many are used, of as many people as possible. With a network 256: it takes long, and has no
-    NumPy side.
+    Of more than 1,024 faces, that many are used, of as many people as possible. With a network 128: it takes long, and has no
+    NumPy side. `measured` are crops that its network has seen in this process: the rest of the graph is compared on all.
     """
     recognizer, reference = Recognizer(kit), Reference(kit)
     most, run = (NETWORK_FACES, in_parallel) if has_network(kit.recognizer) else (FACES, in_chunks)
@@ -83,13 +86,10 @@ def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = Non
         if kit.manifest.model["sha256"] != fingerprint(model):
             raise ParityError("The kit was not built from this model.", "Pass the model from which it was built.")
         some = evenly(model.crop_people, most)
-        names, crops = np.array(model.labels)[model.crop_people[some]], model.crops[some]
-        outputs, expected = run(recognizer.outputs, crops), in_chunks(reference.outputs, crops)
-        found.append(_compare(kit, outputs, expected, "training", names, integers=reference.integers))
-        if kit.manifest.precision == "fp32":
-            unfolded = model if reference.coding == model.coding else model.with_coding(reference.coding)
-            expected = in_chunks(lambda chunk: {"scores": unfolded.scores(chunk)}, crops)
-            found.append(_compare(kit, outputs, expected, UNFOLDED, names))
+        found += _compare_with(model, kit, reference, partial(run, recognizer.outputs), some)
+    if measured is not None and has_network(kit.recognizer):
+        expected = in_chunks(reference.outputs, measured)
+        found.append(_compare(kit, run_graph(kit.recognizer, measured), expected, HARD, integers=reference.integers))
     for parity in found:
         if not parity.holds:
             raise ParityError(
@@ -99,6 +99,22 @@ def verify_kit(kit: Kit, faces: Gallery | None = None, model: Model | None = Non
             )
     selftest.check(recognizer)
     return found
+
+
+def _compare_with(
+    model: Model, kit: Kit, reference: "Reference", run: Callable[[Array], Outputs], some: Array
+) -> list[Parity]:
+    """Compare with NumPy on some crops of the model; with all digits, also with the model itself."""
+    names, crops = np.array(model.labels)[model.crop_people[some]], model.crops[some]
+    unfolded = None
+    if kit.manifest.precision == "fp32":
+        coded = model if reference.coding == model.coding else model.with_coding(reference.coding)
+        unfolded = in_chunks(lambda chunk: {"scores": coded.scores(chunk)}, crops)
+        if model.spec.network is not None:
+            remember(kit.recognizer, model.spec.network)
+    outputs, expected = run(crops), in_chunks(reference.outputs, crops)
+    found = [_compare(kit, outputs, expected, "training", names, integers=reference.integers)]
+    return found if unfolded is None else [*found, _compare(kit, outputs, unfolded, UNFOLDED, names)]
 
 
 class Reference:

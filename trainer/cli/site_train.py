@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from threadpoolctl import threadpool_limits
 
 from edge.cli import common as console
 from edge.errors import UsageError
@@ -32,7 +31,7 @@ def train(
 ) -> None:
     """Train a model on photos/ and strangers/ of a site, cross-validate it, and write it to models/."""
     opened, user = Site.open(site), who or login_name()
-    with jobs.run(opened, "train", user, {"preset": preset}) as job, threadpool_limits(threads):
+    with jobs.run(opened, "train", user, {"preset": preset}) as job:
         with console.progress("Training") as line:
             terminal = StageLine(line)
 
@@ -40,7 +39,7 @@ def train(
                 job.stage(name, done, total)
                 terminal(name, done, total)
 
-            trained = site_training.train(opened, preset=preset, who=user, stage=stage, say=job.say)
+            trained = site_training.train(opened, preset=preset, who=user, threads=threads, stage=stage, say=job.say)
         sentences = site_training.summary(trained.result)
         job.finish(" ".join(sentences[:4]), model=trained.name)
     if as_json:

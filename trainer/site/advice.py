@@ -77,14 +77,14 @@ def _advice(person: PersonResult, doubts: int, days: Sequence[date | None]) -> I
     known = {day for day in days if day is not None}
     missing = max(ENOUGH - person.photos, 0)
     if doubts:
-        yield {"key": SUSPECTED, "photos": doubts}
+        yield {"key": SUSPECTED, "fields": {"photos": doubts}}
     if person.photos <= 1:
-        yield {"key": ONE_PHOTO, "add": ENOUGH - 1}
+        yield {"key": ONE_PHOTO, "fields": {"add": ENOUGH - 1}}
     elif len(known) == 1:
-        yield {"key": ONE_DAY, "photos": person.photos, "add": max(missing, 3)}
+        yield {"key": ONE_DAY, "fields": {"photos": person.photos, "add": max(missing, 3)}}
     elif missing:
-        yield {"key": FEW, "photos": person.photos, "add": missing}
+        yield {"key": FEW, "fields": {"photos": person.photos, "add": missing}}
     if person.taken_for:
-        yield {"key": CONFUSED, "other": person.taken_for}
+        yield {"key": CONFUSED, "fields": {"other": person.taken_for}}
     if not doubts and person.photos > 1 and len(known) != 1 and not missing and not person.taken_for:
-        yield {"key": VARIED, "photos": person.photos, "missed": person.tested - person.recognised}
+        yield {"key": VARIED, "fields": {"photos": person.photos, "missed": person.tested - person.recognised}}

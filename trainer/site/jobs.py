@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -117,6 +118,7 @@ class Job:
 def run(site: Site, kind: str, who: str, options: Mapping[str, Any] | None = None) -> Iterator[Job]:
     """Run a job in this process. UsageError if another job of the site is running."""
     with _lock(site), site.database() as database:
+        _listen_to_cancel()
         row = (kind, who, json.dumps(options or {}), RUNNING, utc_now(), os.getpid(), _start_of(os.getpid()))
         number = database.execute(
             "INSERT INTO jobs (kind, who, options, state, started, pid, pid_started) VALUES (?, ?, ?, ?, ?, ?, ?)", row
@@ -142,6 +144,12 @@ def run(site: Site, kind: str, who: str, options: Mapping[str, Any] | None = Non
                 " WHERE id = ?",
                 (state, utc_now(), message, message, number),
             )
+
+
+def _listen_to_cancel() -> None:
+    """Let SIGINT end this process, though a shell that started the console in the background has it ignored."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

@@ -10,12 +10,14 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 from edge.camera.photo import SUFFIXES
 from edge.errors import UsageError
@@ -48,7 +50,9 @@ READING, VECTORS, TRAINING, THRESHOLD, CHECKING, SAVING = STAGES = (
     "saving",
 )
 """The stages of a training, in their order. A preset without a network has no network vectors."""
+FEW_PHOTOS = 1000  # more threads gain nothing below, and take five times as long if other programs use the cores
 MAX_SUSPECTED = 200  # photos with a suspected wrong name that the result lists
+OWN_NAME = re.compile(r"\d{8}-\d{6}")
 STILL_THERE = "Photos were deleted or moved during the training, so the model was not saved."
 
 
@@ -61,11 +65,17 @@ class Trained:
     result: dict[str, Any]
 
 
-def train(site: Site, *, preset: Preset | None = None, who: str, stage: Stage = silent, say: Say = silent) -> Trained:
-    """Train a model on the photos of a site. `stage` receives STAGES, `say` notes for the user."""
+def train(
+    site: Site, *, preset: Preset | None = None, who: str, threads: int | None = None, stage: Stage = silent, say: Say = silent
+) -> Trained:
+    """Train a model on the photos of a site. `stage` receives STAGES, `say` notes for the user.
+
+    `threads` are those of BLAS; without it, one for at most FEW_PHOTOS photos, else one for each core.
+    """
     started = time.monotonic()
-    with training_cache(site) as cache:
+    with training_cache(site) as cache, ExitStack() as stack:
         plan = _plan(site, preset, cache, stage, say)
+        stack.enter_context(threadpool_limits(threads or (1 if len(plan.gallery.labels) <= FEW_PHOTOS else None)))
         model = _model(plan, cache, stage)
         found = cross_validate(model, plan.gallery, training.retrained(model, plan.gallery), progress=partial(stage, CHECKING))
         for note in training.result_notes(plan, model, calibrated=True):
@@ -76,10 +86,10 @@ def train(site: Site, *, preset: Preset | None = None, who: str, stage: Stage = 
         result["seconds"] = round(time.monotonic() - started, 1)
         name = _new_name(site)
         with _written_together(site, name) as path:
-            model.save(path)
             if found is not None:
                 write_file(path.with_suffix(REPORT), _report(model, found, path.name).encode())
             write_file(path.with_suffix(RESULT), json.dumps(result, ensure_ascii=False).encode())
+            model.save(path)  # last: a model that is there is complete
             with site.database() as database:
                 trail.record(database, who, "train", name, f"{len(model.labels)} people, {len(model.crops)} photos")
         others = () if plan.strangers is None else crop_digests(plan.strangers.images)
@@ -149,6 +159,9 @@ def _new_name(site: Site) -> str:
 @contextmanager
 def _written_together(site: Site, name: str) -> Iterator[Path]:
     """Give the path for a model and the files beside it. If the block fails or is cancelled, none of them stays."""
+    for file in (*site.models.glob(f"*{RESULT}"), *site.models.glob(f"*{REPORT}")):
+        if OWN_NAME.fullmatch(file.stem) and not file.with_suffix(MODEL).exists():
+            file.unlink()  # of a training that was killed while it wrote
     path = site.models / f"{name}{MODEL}"
     try:
         yield path
