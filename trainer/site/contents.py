@@ -2,11 +2,13 @@
 
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from edge.errors import EdgeError, ModelError
+from edge.errors import EdgeError, KitError, ModelError
 from edge.kit import format as kit_format
 from edge.kit.manifest import Manifest
 from trainer.data.archives import TooLargeError, open_npz
@@ -47,10 +49,22 @@ def model_labels(path: Path) -> tuple[str, ...]:
 
 def kit_labels(path: Path) -> tuple[str, ...]:
     """Return the people of a kit, from its manifest alone."""
-    return Manifest.from_bytes(kit_format.unpack(kit_format.read_kit_bytes(path))[kit_format.MANIFEST]).labels
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.getinfo(kit_format.MANIFEST).file_size > kit_format.MAX_MANIFEST:
+                raise ValueError("the manifest is too large")
+            return Manifest.from_bytes(archive.read(kit_format.MANIFEST)).labels
+    except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zlib.error, zipfile.BadZipFile) as error:
+        raise KitError(f"{path.name} cannot be read.", "Build it again, or delete it.") from error
 
 
 def _container(path: Path, read: Callable[[Path], tuple[str, ...]]) -> Container:
+    found = path.stat()
+    return _read_once(path, read, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=256)
+def _read_once(path: Path, read: Callable[[Path], tuple[str, ...]], mtime_ns: int, size: int) -> Container:
     try:
         return Container(path, frozenset(read(path)))
     except EdgeError:

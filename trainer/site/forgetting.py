@@ -1,7 +1,7 @@
 """Delete a person: photos, rows, and what the newest model learned from them. Then search the site for what is left.
 
     newest model  ->  `trainer.update.forget`: does not depend on the person any more
-    photos, index, consent, note  ->  deleted; freed pages of the database are overwritten
+    photos, index, consent, note  ->  deleted; the database is written anew
     visits  ->  kept without name and picture; trail and job logs  ->  a random word stands for the name
     older models, kits  ->  listed, or deleted if asked: a kit cannot be changed, only built again
 
@@ -16,6 +16,7 @@ import secrets
 import shutil
 import sqlite3
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,19 @@ from typing import Any
 from edge.enrol.storage import check_name
 from edge.errors import UsageError
 from edge.files import write_file
-from edge.text import plural
+from edge.text import plural, some
 from trainer import update
 from trainer.data.gallery import crop_digests
 from trainer.model import Model
 from trainer.site import contents, trail
 from trainer.site.contents import Container
 from trainer.site.folder import Site, transaction
-from trainer.site.photo_index import folder_of
+from trainer.site.photo_index import folder_of, photo_files
 from trainer.site.remains import Evidence, Remain, former_names, holds_name, search
 from trainer.site.visits import IS
 from trainer.types import Say, Stage, silent
+
+LISTED = 10  # files that the summary names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,7 @@ class Forgotten:
         if self.deleted:
             parts.append(f"Deleted: {', '.join(self.deleted)}.")
         if self.remains:
-            parts.append("Still to do: " + " ".join(str(remain) for remain in self.remains))
+            parts.append("Still to do: " + some([str(remain) for remain in self.remains], " ", LISTED))
         else:
             parts.append("Nothing in this site contains the person any more. Kits on doors and backups are not searched.")
         return " ".join(parts)
@@ -91,7 +94,7 @@ def forget(
     stage("forget in the newest model", 0, 1)
     changed, deleted = _forget_in_newest(models, names, stage)
     stage("delete photos and rows", 0, 1)
-    photos = len(evidence.files)
+    photos = len(photo_files(folder))
     if folder.is_dir():
         shutil.rmtree(folder)
     if delete_older:
@@ -102,15 +105,22 @@ def forget(
     for file in (*site.models.glob("*.json"), *site.kits.glob("*.json")):
         _scrub_file(file, names, word)
     trail.record(database, who, "delete person", word, plural(photos, "photo"))
-    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    _rewrite(database)
 
     stage("search what is left", 0, 1)
     remains = search(site, database, evidence)
-    for remain in remains:
+    for remain in remains[LISTED:]:
         say(str(remain))
     return Forgotten(
         word=word, photos=photos, visits=visits, deleted=tuple(deleted), changed=tuple(changed), remains=tuple(remains)
     )
+
+
+def _rewrite(database: sqlite3.Connection) -> None:
+    """Write the database anew. SQLite overwrites what is deleted, but not the copies that its trees leave between cells."""
+    with suppress(sqlite3.OperationalError):  # busy, or no space: the search will find what is left
+        database.execute("VACUUM")
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _has_rows(database: sqlite3.Connection, name: str) -> bool:

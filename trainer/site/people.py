@@ -9,19 +9,23 @@ import secrets
 import shutil
 import sqlite3
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edge.enrol.session import MIN_PHOTOS
-from edge.enrol.storage import check_name
+from edge.enrol.storage import check_name, write
 from edge.errors import UsageError
 from edge.files import read_bytes, write_file
 from edge.text import plural, printable
 from trainer.site import trail
 from trainer.site.folder import Site, transaction
-from trainer.site.photo_index import count_problems, folder_of, owner_of, photo_file, photo_files, store
+from trainer.site.photo_index import checked, count_problems, folder_of, owner_of, photo_file, photo_files, store
 from trainer.site.photos import MAX_PHOTO, CheckedPhoto, Checker, check, checker, cut_to_face
 from trainer.site.visits import IS
 
@@ -168,6 +172,26 @@ def add_photo(
     sync_person(site, database, folder.name)
     trail.record(database, who, "add photo", folder.name, path.name)
     return found
+
+
+def add_captured(
+    site: Site,
+    database: sqlite3.Connection,
+    person: str,
+    images: Sequence[NDArray[np.uint8]],
+    *,
+    who: str,
+    when: datetime,
+    using: Checker | None = None,
+) -> tuple[Path, ...]:
+    """Write the photos of a capture session (BGR) to the folder of a person, all or none, as `edge capture` does."""
+    folder, using = folder_of(site, person), using or checker()
+    files = write(folder, images, when)
+    for file in files:
+        checked(database, file, using)
+    sync_person(site, database, folder.name)
+    trail.record(database, who, "capture photos", folder.name, plural(len(files), "photo"))
+    return files
 
 
 def _check_new(database: sqlite3.Connection, digest: str, person: str) -> None:

@@ -11,6 +11,7 @@ from edge.errors import UsageError
 from trainer.site import contents, people, trail, visits
 from trainer.site.folder import Site
 from trainer.site.photo_index import folder_of, photo_files, stored
+from trainer.site.photos import CheckedPhoto
 from trainer.site.remains import former_names
 
 
@@ -49,7 +50,7 @@ def export_person(site: Site, database: sqlite3.Connection, name: str, file: Bin
     return number
 
 
-def _facts(photo: people.CheckedPhoto | None) -> dict[str, object]:
+def _facts(photo: CheckedPhoto | None) -> dict[str, object]:
     if photo is None:
         return {}
     vector = None if photo.vector is None else [round(float(value), 6) for value in photo.vector]

@@ -30,6 +30,7 @@ VERSION = "1"
 """Of the check: after a change of this module, the photos are checked again."""
 MAX_PHOTO = 32 << 20  # bytes of a photo that is added; those in the folders may have more
 CROP_SIDE, CROP_MARGIN, CROP_QUALITY = 192, 1.7, 85  # pixels; sides of the crop in sides of the face's box; JPEG
+VIEW_SIDE = 1024  # pixels of a photo that is shown whole
 MARGINS = (2.0, 1.6, 1.3, 2.6)  # of a photo that is cut to one face, in sides of its box: the first that works
 GREY = 128
 AT_ONCE = threading.Semaphore(2)  # a decoded photo may have 200 MB
@@ -150,7 +151,11 @@ def _crop(image: NDArray[np.uint8], face: Face | None) -> bytes:
             image, ((left + right) / 2 - half, (top + bottom) / 2 - half, (left + right) / 2 + half, (top + bottom) / 2 + half)
         )
         image = image[cut] if image[cut].size else image
-    scale = min(1.0, CROP_SIDE / max(image.shape[:2]))
+    return _jpeg(image, CROP_SIDE)
+
+
+def _jpeg(image: NDArray[np.uint8], side: int) -> bytes:
+    scale = min(1.0, side / max(image.shape[:2]))
     size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
     small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     return cv2.imencode(".jpg", small, (cv2.IMWRITE_JPEG_QUALITY, CROP_QUALITY))[1].tobytes()
@@ -191,8 +196,8 @@ def cut_to_face(data: bytes, chosen: int, using: Checker) -> bytes:
 
 
 def _enlarged(box: NDArray[Any], factor: float) -> NDArray[Any]:
-    middle = np.tile(box.reshape(2, 2).mean(axis=0), 2)
-    return middle + (box - middle) * factor
+    middle: NDArray[Any] = np.tile(box.reshape(2, 2).mean(axis=0), 2)
+    return np.asarray(middle + (box - middle) * factor)
 
 
 def _shows(part: NDArray[np.uint8], box: NDArray[Any], finder: FaceDetector) -> bool:
@@ -203,3 +208,12 @@ def _shows(part: NDArray[np.uint8], box: NDArray[Any], finder: FaceDetector) -> 
         return False
     middle = np.reshape(face.box_xyxy, (2, 2)).mean(axis=0)
     return bool((middle > box[:2]).all() and (middle < box[2:]).all())
+
+
+def view(data: bytes, side: int = VIEW_SIDE, part: Box | None = None) -> bytes:
+    """Return a photo, or the part inside a box, as JPEG of at most `side` pixels. PhotoError if it cannot be decoded."""
+    with AT_ONCE:
+        image = decoded(data)
+        if part is not None:
+            image = image[_cut(image, _enlarged(np.array(part), CROP_MARGIN))]
+        return _jpeg(image, side)

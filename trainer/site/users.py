@@ -65,10 +65,11 @@ def add(database: sqlite3.Connection, name: str, role: str, password: str, *, wh
     """Add a user. The first one must be an administrator, and ends the sessions that needed no login."""
     if _NAME.fullmatch(name) is None:
         raise UsageError(f"{name!r} is not a valid user name.", "Use letters, digits and . _ @ - (at most 64).")
-    checked, hashed = check_role(role), _hash(password)
+    checked = check_role(role)
+    _check_is_new(database, name)
+    hashed = _hash(password)
     with transaction(database):
-        if database.execute("SELECT 1 FROM users WHERE name = ? COLLATE NOCASE", (name,)).fetchone():
-            raise UsageError(f"There is a user {name} already.", "Choose another name, or change the role or the password.")
+        _check_is_new(database, name)
         if not has_administrator(database):
             if checked != ADMINISTRATOR:
                 raise UsageError("The first user must be an administrator.", "Add an administrator first.")
@@ -124,6 +125,11 @@ def check_role(role: str) -> Role:
         if role == known:
             return known
     raise UsageError(f"{role!r} is not a role.", f"Choose one of {', '.join(ROLES)}.")
+
+
+def _check_is_new(database: sqlite3.Connection, name: str) -> None:
+    if database.execute("SELECT 1 FROM users WHERE name = ? COLLATE NOCASE", (name,)).fetchone():
+        raise UsageError(f"There is a user {name} already.", "Choose another name, or change the role or the password.")
 
 
 def _existing(database: sqlite3.Connection, name: str) -> User:

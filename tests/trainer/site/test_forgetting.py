@@ -16,6 +16,7 @@ from trainer.data.gallery import load_gallery
 from trainer.model import Model
 from trainer.site import contents, forgetting, jobs, people, trail
 from trainer.site.folder import Site
+from trainer.site.remains import Evidence, search
 from trainer.training import fit
 
 WHO = "tester"
@@ -128,6 +129,27 @@ def test_former_name_that_somebody_else_has_now_is_kept(tmp_path: Path) -> None:
     with site.database() as database:
         assert people.names(database) == ["s1"]
         assert len(list((site.photos / "s1").iterdir())) == 2
+
+
+def test_traces_in_free_pages_are_found_and_removed(tmp_path: Path) -> None:
+    """SQLite leaves copies of rows between the cells of its pages, even with secure_delete."""
+    site = site_of_orl(tmp_path, {"s1": range(1, 3), "s2": range(1, 3)})
+    evidence = Evidence(names=frozenset({NAME}), files={}, crops=frozenset())
+    with site.database() as database:
+        people.sync(site, database)
+        people.rename(site, database, "s1", NAME, who=WHO)
+        database.execute("PRAGMA secure_delete=OFF")
+        database.execute("INSERT INTO job_lines VALUES (1, '', ?)", (NAME * 2000,))
+        database.execute("DELETE FROM job_lines")
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert site.database_file.read_bytes().count(NAME.encode()) > 1000
+    assert forget(site).remains == ()
+    with site.database() as database:
+        database.execute("PRAGMA secure_delete=OFF")
+        database.execute("INSERT INTO job_lines VALUES (1, '', ?)", (NAME * 2000,))
+        database.execute("DELETE FROM job_lines")
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert [remain.file for remain in search(site, database, evidence)] == ["console.db"]
 
 
 def test_unknown_person_cannot_be_forgotten(tmp_path: Path) -> None:

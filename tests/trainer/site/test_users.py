@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +22,21 @@ def site(tmp_path: Path) -> Site:
     return Site.create(tmp_path / "site")
 
 
-@pytest.fixture
-def database(site: Site) -> Iterator[sqlite3.Connection]:
+@pytest.fixture(scope="module")
+def with_users(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site with the administrator ada and the viewer vera."""
+    site = Site.create(tmp_path_factory.mktemp("users") / "site")
     with site.database() as found:
         users.add(found, "ada", "administrator", PASSWORD, who="test")
         users.add(found, "vera", "viewer", PASSWORD, who="test")
+    return site.path
+
+
+@pytest.fixture
+def database(site: Site, with_users: Path) -> Iterator[sqlite3.Connection]:
+    """The database of a copy of that site."""
+    shutil.copytree(with_users, site.path, dirs_exist_ok=True)
+    with site.database() as found:
         yield found
 
 
