@@ -1,15 +1,22 @@
 """Pages of jobs: progress, log, cancel. Every browser sees the same."""
 
+import re
 from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from trainer.console.call import Call, Page
+from trainer.console.text import ENGLISH, Language, language
 from trainer.site import jobs
+from trainer.site.jobs import DONE, JobState
+from trainer.site.training import STAGES
 
-NEXT = {"train": "/train", "build": "/kits", "import": "/people"}
+NEXT = {"train": "/train", "build": "/kits", "import": "/people", "forget": "/people"}
 """The page that shows the result of a job, by its kind."""
+MINUTE = 60
 
 
 def show(call: Call) -> Response:
@@ -17,14 +24,66 @@ def show(call: Call) -> Response:
     job = jobs.get(call.database, int(call.request.path_params["number"]))
     if job is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such job.")
-    lines = jobs.lines(call.database, job.id)
-    if call.wants_json:
-        names = ("id", "kind", "state", "stage", "done", "total", "seconds_left", "message")
-        return JSONResponse({name: getattr(job, name) for name in names} | {"lines": lines, "next": NEXT[job.kind]})
-    return call.render("job.html", job=job, lines=lines, next=NEXT[job.kind])
+    known = call.query("lines", "0")
+    first = int(known) if known.isascii() and known.isdigit() else 0
+    facts = facts_of(call.text, job) | {"lines": _lines(call, job, first)}
+    return JSONResponse(facts) if call.wants_json else call.render("job.html", job=job, facts=facts)
+
+
+def facts_of(text: Language, job: JobState) -> dict[str, Any]:
+    """Return what the page shows of a job, in words."""
+    steps = list(STAGES) if job.kind == "train" else []
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "state": job.state,
+        "state_text": text(f"jobs.state_{job.state}"),
+        "stage": stage_text(text, job.stage) if job.is_running and job.stage else "",
+        "step": steps.index(job.stage) if job.stage in steps else -1,
+        "steps": [stage_text(text, step) for step in steps],
+        "done": job.done,
+        "total": job.total,
+        "count": text("jobs.count", done=job.done, total=job.total) if job.total else "",
+        "seconds_left": job.seconds_left,
+        "left": left_text(text, job.seconds_left) if job.is_running else "",
+        "message": job.message,
+        "next": next_page(job),
+    }
+
+
+def next_page(job: JobState) -> str:
+    """Return the page with the result of a job."""
+    model = job.result.get("model")
+    if job.kind == "train" and job.state == DONE and isinstance(model, str):
+        return f"/train/{quote(model, safe='')}"
+    return NEXT.get(job.kind, "/")
+
+
+def stage_text(text: Language, stage: str) -> str:
+    """Return the name of a stage in a language; a stage without a message keeps its own name."""
+    key = f"jobs.stage_{re.sub('[^a-z0-9]+', '_', stage.lower())}"
+    return text(key) if key in language(ENGLISH).messages else stage
+
+
+def left_text(text: Language, seconds: float | None) -> str:
+    """Return an estimate in words; empty if there is none."""
+    if seconds is None:
+        return ""
+    if seconds < MINUTE:
+        return text("jobs.seconds_left", seconds=max(5, 5 * round(seconds / 5)))
+    minutes = round(seconds / MINUTE)
+    return text("jobs.minute_left") if minutes == 1 else text("jobs.minutes_left", minutes=minutes)
+
+
+def _lines(call: Call, job: JobState, first: int) -> list[dict[str, str]]:
+    """Return the lines of the log from one on; names of stages in the language of the page."""
+    return [
+        {"time": utc[11:19], "text": stage_text(call.text, line)} for utc, line in jobs.lines(call.database, job.id)[first:]
+    ]
 
 
 def cancel(call: Call) -> Response:
+    """Ask a job to stop."""
     number = int(call.request.path_params["number"])
     jobs.cancel(call.site, number)
     call.record("cancel job", str(number))
