@@ -1,4 +1,4 @@
-"""`trainer site visits` and its family: search, import, judge and delete the visits of all doors."""
+"""`trainer site visits` and its family: search, show, import, judge and delete the visits of all doors."""
 
 import json
 from dataclasses import asdict
@@ -19,6 +19,9 @@ from trainer.site.folder import Site
 from trainer.site.users import login_name
 from trainer.site.visits import Search, Visit
 
+PictureKey = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Private key of sealed pictures, of `edge audit keygen`.")
+]
 Number = Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="Number of the visit, from `trainer site visits`.")]
 
 
@@ -43,22 +46,40 @@ def list_visits(
         until=visits.utc_bound(until, is_end=True),
     )
     with Site.open(site).database() as database:
-        found, more = visits.search(database, wanted, most=most)
-        for visit in found:
+        found = visits.search(database, wanted, most=most)
+        for visit in found.visits:
             if as_json:
                 typer.echo(json.dumps(asdict(visit) | {"event": visits.event_of(database, visit.id)}))
             else:
                 typer.echo(_line(visit))
-    if more is not None:
-        console.say(f"These are the newest {len(found)}. Show more with --most NUMBER.")
+    if found.older is not None:
+        console.say(f"These are the newest {len(found.visits)}. Show more with --most NUMBER.")
 
 
 def _line(visit: Visit) -> str:
     scores = "" if visit.confidence is None or visit.threshold is None else f"{visit.confidence:.2f}/{visit.threshold:.2f}"
-    who = printable(visit.label or "unknown")
+    who = printable(visit.label or ("unknown" if visit.is_unknown else "-"))
     marks = "  ".join(filter(None, ("picture" if visit.has_picture else "", visit.verdict)))
     line = f"{visit.id:>7}  {visit.local:%Y-%m-%d %H:%M:%S}  {printable(visit.door):16} {visit.outcome:8} {who:20} {scores:9}"
     return f"{line}  {printable(visit.reason or '')}  {printable(marks)}".rstrip()
+
+
+def show_visit(
+    site: SiteFolder,
+    number: Number,
+    picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the opened picture to this JPEG file.")] = None,
+    picture_key: PictureKey = None,
+) -> None:
+    """Print all facts of a visit as JSON. With --picture, open its sealed picture."""
+    with Site.open(site).database() as database:
+        visit = visits.get(database, number)
+        if picture is not None:
+            write_file(picture, pictures.open_picture(database, number, _key(picture_key)))
+        typer.echo(json.dumps(asdict(visit) | {"event": visits.event_of(database, number)}, indent=2))
+
+
+def _key(file: Path | None) -> bytes | None:
+    return None if file is None else read_bytes(file, MAX_BYTES)
 
 
 def import_visits(
@@ -67,20 +88,20 @@ def import_visits(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An audit log, or events as JSON lines.")],
 ) -> None:
     """Store the visits of a terminal's audit log with its sealed pictures, or of `edge audit export`. Once each."""
-    found = visit_import.import_file(Site.open(site), door, file, who=login_name())
+    found = visit_import.import_file(Site.open(site), door, file, who=login_name(), now=datetime.now(UTC))
     console.say(
         f"{plural(found.new, 'new visit')}, {found.completed} completed, {found.known} known already; "
         f"{plural(found.other, 'entry', 'entries')} of other kinds, {plural(found.unreadable, 'line')} not readable."
     )
+    if found.deleted:
+        console.say(f"{plural(found.deleted, 'visit')} deleted: older than the site keeps visits.")
 
 
 def judge_visit(
     site: SiteFolder,
     number: Number,
-    picture_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Private key of sealed pictures, of `edge audit keygen`.")
-    ] = None,
-    stranger: Annotated[bool, typer.Option("--stranger", help="The face is nobody who is enrolled.")] = False,
+    picture_key: PictureKey = None,
+    stranger: Annotated[bool, typer.Option("--stranger", help="The face is of no enrolled person.")] = False,
     name: Annotated[str, typer.Option("--is", metavar="NAME", help="The face is this person.")] = "",
     face: Annotated[int | None, typer.Option(min=1, help="Which face of the picture, the largest is 1.")] = None,
     look: Annotated[Path | None, typer.Option(metavar="FILE", help="Only write the face to this PNG file, to look.")] = None,
@@ -93,9 +114,10 @@ def judge_visit(
         raise UsageError("The verdict is not clear.", "Use one of --stranger, --is NAME and --undo.")
     with opened.database() as database:
         if undo:
-            pictures.undo(opened, database, number, who=login_name())
-            return console.say(f"The verdict on visit {number} is undone.")
-        key = None if picture_key is None else read_bytes(picture_key, MAX_BYTES)
+            removed = pictures.undo(opened, database, number, who=login_name())
+            what = "Its photo is deleted" if removed else "Its photo was moved or deleted before"
+            return console.say(f"The verdict on visit {number} is undone. {what}.")
+        key = _key(picture_key)
         chosen = None if face is None else face - 1
         found = pictures.look(opened, database, number, key, name=name, face=chosen)
         for doubt in _doubts(found):
@@ -121,18 +143,27 @@ def _doubts(found: pictures.Look) -> list[str]:
 
 def prune_visits(
     site: SiteFolder,
-    days: Annotated[int, typer.Option(min=1, help="Delete visits that are older.")],
-    keep: Annotated[bool, typer.Option("--keep", help="Do this every day from now on: a setting of the site.")] = False,
+    days: Annotated[int | None, typer.Option(min=0, help="Delete older visits. Not given: as the setting says.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Make --days the setting of the site; 0: no limit.")] = False,
 ) -> None:
-    """Delete old visits with their pictures. Photos that were made of them stay."""
+    """Delete old visits with their pictures. Photos that were made of them stay. The console applies the setting daily."""
+    if keep and days is None:
+        raise UsageError("--keep needs a number of days.", "Add --days DAYS, or --days 0 for no limit.")
+    who, now = login_name(), datetime.now(UTC)
     with Site.open(site).database() as database:
-        change = visit_retention.set_keep_days if keep else visit_retention.prune
-        deleted = change(database, days, who=login_name(), now=datetime.now(UTC))
-    console.say(f"Deleted {plural(deleted, 'visit')}.")
+        if days is None:
+            deleted = visit_retention.prune_by_setting(database, who=who, now=now)
+        else:
+            change = visit_retention.set_keep_days if keep else visit_retention.prune
+            deleted = change(database, days, who=who, now=now)
+        kept = visit_retention.keep_days(database)
+    setting = f"The site keeps visits for {plural(kept, 'day')}" if kept else "The site keeps visits without a limit"
+    console.say(f"Deleted {plural(deleted, 'visit')}. {setting}.")
 
 
 COMMANDS = {
     "visits": list_visits,
+    "show-visit": show_visit,
     "import-visits": import_visits,
     "judge-visit": judge_visit,
     "prune-visits": prune_visits,

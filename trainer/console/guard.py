@@ -85,7 +85,7 @@ class LimitedBody:
             await self._refuse()
         message = await self._next()
         if self._bytes > self._most:
-            await self._refuse()
+            await self._refuse(is_complete=not message.get("more_body"))
         return message
 
     async def _next(self) -> Message:
@@ -99,11 +99,10 @@ class LimitedBody:
             raise _TOO_SLOW
         return message
 
-    async def _refuse(self) -> None:
-        while self._bytes < DRAINED:
+    async def _refuse(self, *, is_complete: bool = False) -> None:
+        while not is_complete and self._bytes < DRAINED:
             message = await self._next()
-            if message["type"] != "http.request" or not message.get("more_body"):
-                break
+            is_complete = message["type"] != "http.request" or not message.get("more_body")
         most = f"{self._most >> 20} MB" if self._most >= 1 << 20 else f"{self._most >> 10} kB"
         raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"More than {most} at once. Send less at a time.")
 

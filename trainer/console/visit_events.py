@@ -1,4 +1,14 @@
-"""Receives the events that terminals post with a signature (edge/sinks/webhook.py), without a login."""
+"""Receives the events that terminals post with a signature (edge/sinks/webhook.py), without a login.
+
+The checks of Guard apply: the host must be one of the console, and no page of another site can post here. A terminal on
+another machine reaches the console only if it serves TLS on an address of the network (`trainer console --address --cert
+--key`). The url of the terminal then has a name or address of the certificate. If no public authority signed that, the
+terminal also needs `ca_file`.
+
+Events have no pictures: these come with the audit log (trainer.site.visit_import). An event that is sent again, by the
+terminal or by a person who recorded it, is stored once. A signature is valid for MAX_AGE_SECONDS, so the terminal's clock
+must be right.
+"""
 
 import hashlib
 import hmac
@@ -9,7 +19,6 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from http import HTTPStatus
-from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -26,21 +35,15 @@ from trainer.site.folder import Site
 
 MAX_AGE_SECONDS = 300
 HEADER = "X-Edge-Signature"
-PATH = "/api/doors/{door}/events"
 
 _SIGNATURE = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})")
 
 log = logging.getLogger(__name__)
 
 
-def address(scheme: str, host: str, door: str) -> str:
-    """Return the URL for the settings of a terminal."""
-    return f"{scheme}://{host}{PATH.format(door=quote(door, safe=''))}"
-
-
 def open_routes(site: Site, *, clock: Callable[[], float] = time.time) -> list[Route]:
     """The paths that need no session: their requests are signed."""
-    return [Route(PATH, _receiver(site, clock), methods=["POST"])]
+    return [Route(doors.EVENTS_PATH, _receiver(site, clock), methods=["POST"])]
 
 
 def _receiver(site: Site, clock: Callable[[], float]) -> Callable[[Request], Awaitable[Response]]:

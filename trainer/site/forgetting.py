@@ -33,7 +33,7 @@ from trainer.site.contents import Container
 from trainer.site.folder import Site, transaction
 from trainer.site.photo_index import folder_of, photo_files
 from trainer.site.remains import Evidence, Remain, former_names, holds_name, search
-from trainer.site.visits import IS
+from trainer.site.visits import FORGOTTEN, IS
 from trainer.types import Say, Stage, silent
 
 LISTED = 10  # files that the summary names
@@ -183,13 +183,13 @@ def _delete_rows(database: sqlite3.Connection, names: frozenset[str], word: str)
             f"SELECT id, label, verdict, event FROM visits WHERE label IN ({marks}) OR verdict IN ({marks}) OR holds(event)",
             (*names, *verdicts),
         ).fetchall()
+        own_visits = {row["id"] for row in rows if row["label"] in names or row["verdict"] in verdicts}
         for row in rows:
-            event = json.dumps(_without(json.loads(row["event"]), names), ensure_ascii=False)
-            database.execute("UPDATE visits SET event = ? WHERE id = ?", (event, row["id"]))
-        own_visits = [(row["id"],) for row in rows if row["label"] in names or row["verdict"] in verdicts]
+            event = _without(json.loads(row["event"]), names) | ({FORGOTTEN: True} if row["id"] in own_visits else {})
+            database.execute("UPDATE visits SET event = ? WHERE id = ?", (json.dumps(event, ensure_ascii=False), row["id"]))
         database.executemany(
             "UPDATE visits SET label = NULL, picture = NULL, verdict = NULL, verdict_file = NULL WHERE id = ?",
-            own_visits,
+            [(number,) for number in own_visits],
         )
         for table, columns in (("trail", ("subject", "details")), ("job_lines", ("line",)), ("jobs", _JOB_TEXTS)):
             for column in columns:

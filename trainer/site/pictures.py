@@ -11,8 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
-
 from edge.audit.crypto import open_box
 from edge.camera.photo import PhotoError
 from edge.enrol.storage import check_name
@@ -22,10 +20,9 @@ from trainer.site import people, trail, visits
 from trainer.site.alike import Alike, find_alike
 from trainer.site.folder import Site, transaction
 from trainer.site.photo_index import photo_files
-from trainer.site.photos import AT_ONCE, CheckedPhoto, Checker, check, checker, cut_to_face, decoded
+from trainer.site.photos import CheckedPhoto, Checker, check, checker, cut_to_face, view
 from trainer.site.visits import IS, STRANGER, Visit
 
-SHOWN_QUALITY = 85  # JPEG
 FACE_FILE = "face.png"
 SHOWN_PHOTOS = 6  # of the person, beside the picture
 
@@ -35,6 +32,8 @@ class Look:
     """A face of a visit's picture, as it would be saved."""
 
     visit: Visit
+    name: str
+    """The person that the face is said to be; empty: a stranger."""
     frame: CheckedPhoto
     """The check of the whole picture, with the boxes of its faces."""
     face: int
@@ -44,7 +43,7 @@ class Look:
     check: CheckedPhoto
     """The check of that photo, as for a photo of a person."""
     alike: tuple[Alike, ...]
-    """Enrolled people whom the face looks like, other than the one that it is said to be."""
+    """Enrolled people that the face looks like, other than the one that it is said to be."""
 
     @property
     def seen(self) -> str:
@@ -59,21 +58,16 @@ def open_picture(database: sqlite3.Connection, number: int, key: bytes | None) -
     if box is None:
         raise UsageError("This visit has no picture.", "Import the audit log of the door, if it keeps sealed pictures.")
     if key is None:
-        raise UsageError("The picture is sealed.", "Give the private key: --picture-key FILE.")
+        raise UsageError("The picture is sealed.", "Give the private key with --picture-key FILE.")
     return open_box(box, visit.event_id.encode(), key)
 
 
 def shown(picture: bytes, most_pixels: int) -> bytes:
     """Return a picture as a new JPEG file whose sides have at most this many pixels."""
-    with AT_ONCE:
-        try:
-            image = decoded(picture)
-        except PhotoError as error:
-            raise UsageError(f"The picture cannot be shown: {error}.", "The terminal may have a fault.") from None
-        scale = min(1.0, most_pixels / max(image.shape[:2]))
-        size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
-        small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    return cv2.imencode(".jpg", small, (cv2.IMWRITE_JPEG_QUALITY, SHOWN_QUALITY))[1].tobytes()
+    try:
+        return view(picture, most_pixels)
+    except PhotoError as error:
+        raise UsageError(f"The picture cannot be shown: {error}.", "The terminal may have a fault.") from None
 
 
 def look(
@@ -92,6 +86,8 @@ def look(
     """
     using = using or checker()
     visit = visits.get(database, number)
+    if visit.verdict is not None:
+        raise _judged_already()
     if name:
         name = _enrolled(site, name)
     picture = open_picture(database, number, key)
@@ -102,7 +98,7 @@ def look(
     photo = cut_to_face(picture, chosen, using)
     found = check(photo, using)
     (alike,) = find_alike(site, database, [found], name)
-    return Look(visit=visit, frame=frame, face=chosen, photo=photo, check=found, alike=alike)
+    return Look(visit=visit, name=name, frame=frame, face=chosen, photo=photo, check=found, alike=alike)
 
 
 def judge(
@@ -125,11 +121,11 @@ def judge(
     found = look(site, database, number, key, name=name, face=face, using=using)
     if not hmac.compare_digest(found.seen.encode(), seen.encode()):
         raise UsageError("The face is not the one that was shown.", "Look at the picture again.")
-    name = _enrolled(site, name) if name else ""
+    name = found.name
     verdict = IS + name if name else STRANGER
     claimed = database.execute("UPDATE visits SET verdict = ? WHERE id = ? AND verdict IS NULL", (verdict, number)).rowcount
     if not claimed:
-        raise UsageError("This visit has a verdict already.", "Undo it first.")
+        raise _judged_already()
     try:
         if name:
             file = site.photos / name / people.add_photo(site, database, name, found.photo, who=who, using=using).file
@@ -141,28 +137,33 @@ def judge(
         database.execute("UPDATE visits SET verdict = NULL WHERE id = ?", (number,))
         raise
     with transaction(database):
-        database.execute("UPDATE visits SET verdict_file = ? WHERE id = ?", (file.name, number))
+        # The verdict, too: an undo in between would leave a photo that no visit knows.
+        database.execute("UPDATE visits SET verdict = ?, verdict_file = ? WHERE id = ?", (verdict, file.name, number))
         trail.record(database, who, "judge visit", _subject(found.visit), f"{verdict}: {file.relative_to(site.path)}")
     return file
 
 
-def undo(site: Site, database: sqlite3.Connection, number: int, *, who: str) -> None:
-    """Take a verdict back, and remove the photo that it made. Models that were trained with it keep it."""
+def undo(site: Site, database: sqlite3.Connection, number: int, *, who: str) -> bool:
+    """Take a verdict back, and remove the photo that it made. Models that were trained with it keep it.
+
+    Return whether the photo was still in its place.
+    """
     visit = visits.get(database, number)
     if visit.verdict is None:
-        raise UsageError("This visit has no verdict.", "Load the page again: somebody may have undone it.")
+        raise UsageError("This visit has no verdict.", "Load the page again: another user may have undone it.")
     name = visit.verdict_name
-    if name is not None and visit.verdict_file is not None:
-        if (site.photos / name / visit.verdict_file).is_file():
-            people.delete_photo(site, database, name, visit.verdict_file, who=who)
-    elif name is None:
-        file = _stranger_file(site, visit)
+    file = site.photos / name / (visit.verdict_file or "") if name is not None else _stranger_file(site, visit)
+    removed = file.is_file()
+    if name is None:
         file.unlink(missing_ok=True)
-        with suppress(OSError):  # somebody added other photos of this stranger, or removed the folder
+        with suppress(OSError):  # there are other photos of this stranger, or the folder is gone
             file.parent.rmdir()
+    elif removed:
+        people.delete_photo(site, database, name, file.name, who=who)
     with transaction(database):
         database.execute("UPDATE visits SET verdict = NULL, verdict_file = NULL WHERE id = ?", (number,))
         trail.record(database, who, "undo verdict", _subject(visit), visit.verdict)
+    return removed
 
 
 def photos_of(site: Site, name: str | None) -> list[str]:
@@ -185,7 +186,11 @@ def _enrolled(site: Site, name: str) -> str:
 
 def _stranger_file(site: Site, visit: Visit) -> Path:
     """A folder for each visit: in training, each folder of strangers is one person."""
-    return site.strangers / f"visit-{visit.event_id}" / FACE_FILE
+    return site.strangers / f"visit-{visit.id}-{visit.event_id}" / FACE_FILE  # two doors may send the same event id
+
+
+def _judged_already() -> UsageError:
+    return UsageError("This visit has a verdict already.", "Load the page again. To change the verdict, undo it first.")
 
 
 def _subject(visit: Visit) -> str:

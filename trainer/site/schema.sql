@@ -114,6 +114,7 @@ CREATE INDEX visits_by_time ON visits (utc, id, label, door, outcome);
 CREATE INDEX visits_by_label ON visits (label, utc, id, door, outcome);
 CREATE INDEX visits_by_door ON visits (door, utc, id, label, outcome);
 CREATE INDEX visits_by_outcome ON visits (outcome, utc, id, label, door);
+CREATE INDEX visits_of_unknown ON visits (utc, id, door, outcome, reason) WHERE reason = 'unknown person';
 
 CREATE TABLE settings (         -- of the site; such as how long visits are kept
     name TEXT PRIMARY KEY,

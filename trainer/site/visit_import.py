@@ -5,14 +5,15 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from edge.audit.log import AuditLog, LogEntry
-from edge.errors import UsageError
+from edge.errors import EdgeError, UsageError
 from edge.text import plural, printable
-from trainer.site import doors, trail, visits
+from trainer.site import doors, trail, visit_retention, visits
 from trainer.site.folder import Site, transaction
 from trainer.site.visits import DENIED, Stored
 
@@ -37,6 +38,8 @@ class Imported:
     """Entries that are not decisions."""
     unreadable: int
     """Lines that are no events."""
+    deleted: int
+    """Visits that were deleted after the import: they are older than the site keeps."""
     is_verified: bool
     """Whether the file was an audit log with a valid chain."""
 
@@ -45,9 +48,16 @@ class Imported:
         return self.new + self.completed + self.known
 
 
-def import_file(site: Site, door: str, file: Path, *, who: str, name: str = "") -> Imported:
-    """Store the visits of a file. Those that are stored already are not stored again. `name` is shown for the file."""
-    door, name = doors.find(site, door).name, name or file.name
+def import_file(site: Site, door: str, file: Path, *, who: str, now: datetime, name: str = "") -> Imported:
+    """Store the visits of a file. Those that are stored already are not stored again. `name` is shown for an upload."""
+    door = doors.find(site, door).name
+    try:
+        return _import(site, door, file, who, now, name or file.name)
+    except EdgeError as error:  # the person knows the name of the file, not our copy of it
+        raise type(error)(error.message.replace(str(file), printable(name or str(file))), error.hint) from None
+
+
+def _import(site: Site, door: str, file: Path, who: str, now: datetime, name: str) -> Imported:
     try:
         with open(file, "rb") as opened:
             is_log = opened.read(len(SQLITE)) == SQLITE
@@ -66,6 +76,7 @@ def import_file(site: Site, door: str, file: Path, *, who: str, name: str = "") 
             known=counts[Stored.KNOWN],
             other=counts[Stored.NOT_A_VISIT],
             unreadable=counts["unreadable"],
+            deleted=0,
             is_verified=is_log,
         )
         if not found.visits and not found.other:
@@ -73,7 +84,7 @@ def import_file(site: Site, door: str, file: Path, *, who: str, name: str = "") 
         how = "audit log with a valid chain" if is_log else "JSON lines"
         details = f"{plural(found.new, 'new visit')}, {found.completed} completed, {found.known} known; {how}"
         trail.record(database, who, "import visits", door, f"{printable(name)}: {details}")
-    return found
+        return replace(found, deleted=visit_retention.prune_by_setting(database, who=who, now=now))
 
 
 def _store_all(database: sqlite3.Connection, door: str, events: Iterable[Sourced], counts: Counter[str]) -> None:

@@ -27,6 +27,12 @@ def set_keep_days(database: sqlite3.Connection, days: int, *, who: str, now: dat
     with transaction(database):
         _set(database, KEEP_DAYS, str(days))
         trail.record(database, who, "keep visits", plural(days, "day") if days else "without a limit")
+    return prune_by_setting(database, who=who, now=now)
+
+
+def prune_by_setting(database: sqlite3.Connection, *, who: str, now: datetime) -> int:
+    """Delete all visits that are older than the setting allows, and return their number."""
+    days = keep_days(database)
     return prune(database, days, who=who, now=now) if days else 0
 
 

@@ -1,11 +1,11 @@
 """The visits of all doors: the decisions that terminals sent or logged, searched by person, door, outcome and time.
 
 A visit comes by webhook or from an imported file (trainer.site.visit_import), maybe more than once. Door and event id identify
-it. A later copy adds what is missing (the name, the picture) and changes nothing else.
+it. A later copy adds what is missing (the name, the picture) and changes nothing else. It adds nothing to the visit of a
+deleted person.
 """
 
 import json
-import math
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from edge.decision.reasons import UNKNOWN_PERSON
 from edge.errors import UsageError
 from edge.events.event import utc_text
 from edge.text import same_spelling, strict_json
@@ -27,6 +28,9 @@ MAX_EVENT = 64 << 10  # bytes of JSON
 MAX_PICTURE = 16 << 20  # bytes of a sealed picture
 MAX_TEXT = 300  # letters of a name or reason
 PAGE_ROWS, COUNTED = 50, 1000
+MAX_NUMBER = (1 << 63) - 1  # of SQLite
+FORGOTTEN = "forgotten"
+"""Key in the event of a visit whose person was deleted: a later copy must not bring name and picture back."""
 
 _EVENT_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
@@ -66,13 +70,18 @@ class Visit:
         return self.verdict.removeprefix(IS) if self.verdict is not None and self.verdict.startswith(IS) else None
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether no person was recognised. A visit of a known person may have no name: it was not sent, or was deleted."""
+        return self.reason == UNKNOWN_PERSON
+
+    @property
     def local(self) -> datetime:
         """The time in the zone of this computer."""
         return datetime.fromisoformat(self.utc).astimezone()
 
     @property
     def cursor(self) -> str:
-        """Continues a search after this visit."""
+        """Continues a search from this visit on."""
         return f"{self.utc}_{self.id}"
 
 
@@ -92,6 +101,18 @@ class Search:
     """Time before which a visit was."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """One page of a search."""
+
+    visits: tuple[Visit, ...]
+    """Newest first."""
+    older: str | None
+    """Cursor of the page with older visits; None if there are none."""
+    newer: str | None
+    """Cursor of the page with newer visits; None if there are none."""
+
+
 _COLUMNS = ", ".join(
     "typeof(picture) = 'blob' AS has_picture" if field.name == "has_picture" else field.name for field in fields(Visit)
 )
@@ -102,7 +123,10 @@ def store(database: sqlite3.Connection, door: str, event: Mapping[str, Any], pic
 
     UsageError if it is not an event of this program.
     """
-    if event.get("kind") != "decision":
+    kind = event.get("kind")
+    if not isinstance(kind, str):
+        raise _not_an_event("kind")
+    if kind != "decision":
         return Stored.NOT_A_VISIT
     row = _row(door, event) | {"picture": picture if picture is None or len(picture) <= MAX_PICTURE else None}
     names = ", ".join(row)
@@ -117,7 +141,8 @@ def store(database: sqlite3.Connection, door: str, event: Mapping[str, Any], pic
         "  THEN :event ELSE event END,"
         " reason = CASE outcome WHEN 'expired' THEN :reason ELSE reason END,"
         " outcome = CASE outcome WHEN 'expired' THEN :outcome ELSE outcome END"
-        " WHERE door = :door AND event_id = :event_id AND ((label IS NULL AND :label IS NOT NULL)"
+        f" WHERE door = :door AND event_id = :event_id AND json_extract(event, '$.{FORGOTTEN}') IS NULL"
+        "  AND ((label IS NULL AND :label IS NOT NULL)"
         "  OR (picture IS NULL AND :picture IS NOT NULL) OR (outcome = 'expired' AND :outcome != 'expired'))",
         row,
     )
@@ -125,7 +150,7 @@ def store(database: sqlite3.Connection, door: str, event: Mapping[str, Any], pic
 
 
 def _row(door: str, event: Mapping[str, Any]) -> dict[str, Any]:
-    event_id, outcome, whole = event.get("event_id"), event.get("outcome"), strict_json(dict(event))
+    event_id, outcome, whole = event.get("event_id"), event.get("outcome"), _whole(event)
     if not isinstance(event_id, str) or not _EVENT_ID.fullmatch(event_id) or outcome not in OUTCOMES:
         raise _not_an_event("event_id or outcome")
     if len(whole.encode()) > MAX_EVENT:
@@ -143,6 +168,13 @@ def _row(door: str, event: Mapping[str, Any]) -> dict[str, Any]:
         "kit": _text(event, "kit"),
         "event": whole,
     }
+
+
+def _whole(event: Mapping[str, Any]) -> str:
+    try:
+        return strict_json(dict(event))
+    except RecursionError:
+        raise _not_an_event("depth") from None
 
 
 def _utc(value: Any) -> str:
@@ -163,7 +195,7 @@ def _number(event: Mapping[str, Any], name: str) -> float | None:
     value = event.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or abs(value) > 1e6:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e6:
         raise _not_an_event(name)
     return float(value)
 
@@ -174,6 +206,8 @@ def _not_an_event(field: str) -> UsageError:
 
 def find(database: sqlite3.Connection, number: int) -> Visit | None:
     """Return a visit by its number."""
+    if number > MAX_NUMBER:
+        return None
     row = database.execute(f"SELECT {_COLUMNS} FROM visits WHERE id = ?", (number,)).fetchone()
     return None if row is None else _visit(row)
 
@@ -193,24 +227,32 @@ def event_of(database: sqlite3.Connection, number: int) -> dict[str, Any]:
 
 
 def search(
-    database: sqlite3.Connection, wanted: Search, *, after: str = "", most: int = PAGE_ROWS
-) -> tuple[list[Visit], str | None]:
-    """Return at most `most` visits, newest first, and the cursor for the next ones, or None if these are the last."""
-    inner, values = _query(database, wanted, after)
+    database: sqlite3.Connection, wanted: Search, *, older_than: str = "", newer_than: str = "", most: int = PAGE_ROWS
+) -> Found:
+    """Return the newest `most` visits, or those directly before or after a cursor."""
+    inner, values = _query(database, wanted, older_than, newer_than)
     query = f"SELECT {_COLUMNS} FROM visits WHERE id IN ({inner} LIMIT ?) ORDER BY utc DESC, id DESC"
     found = [_visit(row) for row in database.execute(query, (*values, most + 1))]
-    return found[:most], found[most - 1].cursor if len(found) > most else None
+    is_full = len(found) > most
+    if newer_than and not is_full:
+        return search(database, wanted, most=most)  # the newest page is full, if there are so many
+    shown = found[-most:] if newer_than else found[:most]
+    return Found(
+        visits=tuple(shown),
+        older=shown[-1].cursor if newer_than or is_full else None,
+        newer=shown[0].cursor if shown and (newer_than or older_than) else None,
+    )
 
 
 def count(database: sqlite3.Connection, wanted: Search, most: int = COUNTED) -> int:
     """Return the number of visits; `most` + 1 if there are more than `most`."""
-    inner, values = _query(database, wanted, "")
+    inner, values = _query(database, wanted)
     (number,) = database.execute(f"SELECT count(*) FROM ({inner} LIMIT ?)", (*values, most + 1)).fetchone()
     return int(number)
 
 
-def _query(database: sqlite3.Connection, wanted: Search, after: str) -> tuple[str, list[Any]]:
-    """Return the SELECT of the ids, newest first, by an index that has all columns of the search."""
+def _query(database: sqlite3.Connection, wanted: Search, older_than: str = "", newer_than: str = "") -> tuple[str, list[Any]]:
+    """Return the SELECT of the ids, nearest to the cursor first, by an index that has all columns of the search."""
     conditions: list[str] = []
     values: list[Any] = []
 
@@ -227,8 +269,8 @@ def _query(database: sqlite3.Connection, wanted: Search, after: str) -> tuple[st
         where("door = ?", same_spelling(wanted.door))
     person = same_spelling(wanted.person.strip())
     if wanted.unknown:
-        index = "visits_by_label"
-        where("label IS NULL")
+        index = "visits_of_unknown"
+        where(f"reason = '{UNKNOWN_PERSON}'")  # not a parameter: SQLite must see that the index has these visits only
     elif person and _is_label(database, person):
         index = "visits_by_label"
         where("label = ?", person)
@@ -238,10 +280,13 @@ def _query(database: sqlite3.Connection, wanted: Search, after: str) -> tuple[st
         where("utc >= ?", wanted.since)
     if wanted.until:
         where("utc < ?", wanted.until)
-    if after:
-        where("(utc, id) < (?, ?)", *_parse_cursor(after))
+    if older_than:
+        where("(utc, id) < (?, ?)", *_parse_cursor(older_than))
+    elif newer_than:
+        where("(utc, id) > (?, ?)", *_parse_cursor(newer_than))
     rest = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return f"SELECT id FROM visits INDEXED BY {index}{rest} ORDER BY utc DESC, id DESC", values
+    order = "utc, id" if newer_than and not older_than else "utc DESC, id DESC"
+    return f"SELECT id FROM visits INDEXED BY {index}{rest} ORDER BY {order}", values
 
 
 def _is_label(database: sqlite3.Connection, person: str) -> bool:
@@ -292,11 +337,6 @@ def of_person(database: sqlite3.Connection, name: str) -> Iterator[tuple[Visit, 
     for row in rows:
         values = {field.name: row[field.name] for field in fields(Visit)} | {"has_picture": row["picture"] is not None}
         yield Visit(**values), json.loads(row["event"]), row["picture"]
-
-
-def forget_person(database: sqlite3.Connection, name: str) -> int:
-    """Delete all visits of a person, with their pictures, and return their number. Inside the caller's transaction."""
-    return database.execute(f"DELETE FROM visits WHERE {_OF_PERSON}", (name, IS + name)).rowcount
 
 
 _OF_PERSON = "id IN (SELECT id FROM visits WHERE label = ? UNION SELECT id FROM visits WHERE verdict = ?)"
