@@ -54,7 +54,7 @@ class WebhookSettings:
 
     def __post_init__(self) -> None:
         parts = _parts(self.url)
-        is_private = parts.scheme == "https" or self.allow_http or _is_loopback(parts.hostname or "")
+        is_private = parts.scheme == "https" or self.allow_http or is_loopback(parts.hostname or "")
         require(is_private, "url must begin with https://, or allow_http must be true")
         require((self.secret_file is None) != (self.secret_env is None), "one of secret_file and secret_env must be set")
         in_range = 0 < self.timeout_seconds <= 60 and 0 < self.grant_seconds <= 60
@@ -111,7 +111,8 @@ def _parts(url: str) -> SplitResult:
     return parts
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a host."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

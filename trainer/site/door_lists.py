@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, Literal
 
 from edge.decision import doorlist
 from edge.decision.doorlist import DAY_MINUTES, DAYS, AllowEntry, DoorList
@@ -18,7 +18,8 @@ from edge.errors import DoorListError, UsageError
 from edge.files import locked_folder, read_bytes, write_file
 from edge.settings import to_toml
 from edge.text import plural, same_spelling, some
-from trainer.site import doors, trail
+from trainer.site import contents, doors, trail
+from trainer.site.doors import Door
 from trainer.site.folder import Site
 
 Span = tuple[int, int]
@@ -104,6 +105,28 @@ class SavedList:
         return "#" in self.text and (self.form is None or write_toml(self.form) != self.text)
 
 
+class ChangedError(UsageError):
+    """The list has another version than the one from which a change was made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """What is probably wrong with a valid list. Its text is a sentence."""
+
+    kind: Literal["no_photos", "not_in_kit", "expired"]
+    names: str
+    """The first few."""
+    kit: str = ""
+    """The newest kit, if it is about that."""
+
+    def __str__(self) -> str:
+        return {
+            "no_photos": f"There are no photos of {self.names}. Check the spelling, or enrol them.",
+            "not_in_kit": f"The newest kit, {self.kit}, does not contain {self.names}. Build a kit with them.",
+            "expired": f"There are expired entries of {self.names}. Remove what is not needed any more.",
+        }[self.kind]
+
+
 def load(site: Site, door_name: str) -> SavedList:
     """Return the list of a door."""
     file = doors.list_file(site, doors.find(site, door_name))
@@ -126,20 +149,25 @@ def save(site: Site, door_name: str, text: str, who: str, *, before: str | None 
     found = DoorList.parse(data, _SOURCE)
     with locked_folder(site.lists), site.database() as database:
         door = doors.find(site, door_name)
-        if before is not None and load(site, door.name).version != before:
-            problem = f"The list of {door.name} was changed by another person meanwhile."
-            raise UsageError(problem, "Load the page again, and repeat your change.")
+        _check_version(site, door, before)
         write_file(doors.list_file(site, door), data)
         trail.record(database, who, "save door list", door.name, plural(len(found.entries), "entry", "entries"))
     return found
 
 
-def remove(site: Site, door_name: str, who: str) -> None:
-    """Remove the list of a door: a terminal without a list lets every recognised person pass."""
+def remove(site: Site, door_name: str, who: str, *, before: str | None = None) -> None:
+    """Remove the list of a door: a terminal without a list lets every recognised person pass. `before`: see `save`."""
     with locked_folder(site.lists), site.database() as database:
         door = doors.find(site, door_name)
+        _check_version(site, door, before)
         doors.list_file(site, door).unlink(missing_ok=True)
         trail.record(database, who, "remove door list", door.name)
+
+
+def _check_version(site: Site, door: Door, before: str | None) -> None:
+    if before is not None and load(site, door.name).version != before:
+        problem = f"The list of {door.name} was changed by another person meanwhile."
+        raise ChangedError(problem, "Load the page again, and repeat your change.")
 
 
 def check(text: str) -> DoorList:
@@ -147,17 +175,22 @@ def check(text: str) -> DoorList:
     return DoorList.parse(text.encode("utf-8", "replace"), _SOURCE)
 
 
-def warnings(site: Site, text: str, today: date) -> list[str]:
-    """Return what is probably wrong with a valid list, in sentences."""
-    found, said = check(text), []
+def doubts(site: Site, text: str, today: date) -> list[Doubt]:
+    """Return what is probably wrong with a valid list: unknown people, and entries that are over."""
+    found, said = check(text), list[Doubt]()
     with os.scandir(site.photos) as folders:
         unknown = found.people_not_in(folder.name for folder in folders if folder.is_dir())
     if unknown:
-        said.append(f"There are no photos of {some(unknown)}. Check the spelling, or enrol them.")
+        said.append(Doubt(kind="no_photos", names=some(unknown)))
+    kit = next((kit for kit in contents.kits(site) if kit.readable), None)
+    missing = [] if kit is None else [name for name in found.people_not_in(kit.labels) if name not in unknown]
+    if kit is not None and missing:
+        said.append(Doubt(kind="not_in_kit", names=some(missing), kit=kit.path.stem))
     expired = [entry for entry in found.entries if entry.valid_until < today]
     if expired:
-        names = sorted({name for entry in expired for name in (entry.people or {"everyone"})})
-        said.append(f"{plural(len(expired), 'entry', 'entries')} expired ({some(names)}). Remove what is not needed any more.")
+        said.append(
+            Doubt(kind="expired", names=some(sorted({name for entry in expired for name in entry.people or {"everyone"}})))
+        )
     return said
 
 

@@ -35,7 +35,7 @@ DOOR_SECONDS = 2.0
 """Time of a terminal to answer one request."""
 ROUND_SECONDS = 3.0
 IDLE_SECONDS = 30.0
-"""If nobody looks for so long, the doors are not asked any more."""
+"""If no page shows them for so long, the doors are not asked any more."""
 WORKERS = 64
 MAX_BYTES = 1 << 18
 MAX_TEXT, MAX_FAILING = 200, 20
@@ -105,7 +105,7 @@ def ask_all(found: Sequence[Door], answer: Callable[[Status], None] = lambda _: 
 
 
 class Watch:
-    """Asks the doors of a site in a background thread while somebody looks, and keeps the last answers."""
+    """Asks the doors of a site in a background thread while a page shows them, and keeps the last answers."""
 
     def __init__(self, site: Site, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._site, self._clock = site, clock

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from edge.enrol.storage import check_name
 from edge.errors import UsageError
@@ -22,6 +22,8 @@ MAX_NAME = 60
 MAX_URL = 300
 SECRETS = "secrets"
 SECRET_BYTES = 32
+EVENTS_PATH = "/api/doors/{door}/events"  # of the console
+SECRET_NAME = "webhook-secret"  # on the terminal
 COMMENT = """\
 # The doors of this site. `trainer site add-door` and the console write this file; own comments are lost then.
 #
@@ -156,13 +158,26 @@ def make_secret(site: Site, name: str, who: str) -> Path:
     return file
 
 
+def events_url(console: str, door_name: str) -> str:
+    """Return where a terminal posts its events. `console` is the address of the console, as the terminal sees it."""
+    return f"{console.rstrip('/')}{EVENTS_PATH.format(door=quote(door_name, safe=''))}"
+
+
+def webhook_settings(url: str) -> str:
+    """Return the lines for settings.toml of a terminal that sends its events to `url`."""
+    return (
+        f'[webhook]\nurl = {to_toml(url)}\nsecret_file = "{SECRET_NAME}"  # beside this file, mode 0600\n'
+        "names = true  # else visits have no names\n"
+    )
+
+
 def list_file(site: Site, door: Door) -> Path:
     """Return the path of the door's list."""
     return site.lists / f"{door.name}.toml"
 
 
 def _exchange(site: Site, old: Door, new: Door, who: str) -> None:
-    _write(site, [new if door == old else door for door in load(site)], who)
+    _write(site, [new if door == old else door for door in load(site)], who, renamed={new.name: old.name})
 
 
 def _remove_secret(site: Site, door: Door) -> None:
@@ -170,13 +185,14 @@ def _remove_secret(site: Site, door: Door) -> None:
         door.secret_file.unlink(missing_ok=True)
 
 
-def _write(site: Site, doors: Sequence[Door], who: str) -> None:
+def _write(site: Site, doors: Sequence[Door], who: str, *, renamed: Mapping[str, str] | None = None) -> None:
+    """Write doors.toml and the trail. `renamed`: the old name of a door by its new one."""
     _check_unique(doors)
     try:
         before = {door.name: door for door in load(site)}
     except UsageError:  # a damaged file is replaced
         before = {}
-    after = {door.name: door for door in doors}
+    after = {(renamed or {}).get(door.name, door.name): door for door in doors}  # by the name before the change
     lines = [COMMENT]
     for door in doors:
         values = {field.name: _relative(site, getattr(door, field.name)) for field in fields(door)}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from edge.decision.doorlist import DAY_MINUTES, DoorList
 from edge.errors import DoorListError, UsageError
 from tests.fixtures.data import ROOT
+from tests.fixtures.kits import kit
 from trainer.site import door_lists, doors, trail
 from trainer.site.door_lists import WHOLE_WEEK, Entry, Form, normal, read_toml, write_toml
 from trainer.site.doors import Door
@@ -281,9 +282,24 @@ def test_list_of_an_unknown_door_is_an_error(site: Site) -> None:
     assert [file.name for file in site.path.rglob("*north*")] == []
 
 
-def test_warnings_name_people_without_photos_and_expired_entries(site: Site) -> None:
+def test_doubts_name_people_without_photos_and_expired_entries(site: Site) -> None:
     text = '[[allow]]\npeople = ["anna", "Zo\u00eb", "bne"]\n[[allow]]\npeople = ["ben"]\nvalid_until = 2026-11-17\n'
-    unknown, expired = door_lists.warnings(site, text, TODAY)
-    assert "no photos of bne." in unknown
-    assert "1 entry expired (ben)" in expired
-    assert door_lists.warnings(site, '[[allow]]\npeople = ["ben"]\nvalid_until = 2026-11-18\n', TODAY) == []
+    unknown, expired = door_lists.doubts(site, text, TODAY)
+    assert (unknown.kind, unknown.names, expired.kind, expired.names) == ("no_photos", "bne", "expired", "ben")
+    assert "no photos of bne." in str(unknown)
+    assert door_lists.doubts(site, '[[allow]]\npeople = ["ben"]\nvalid_until = 2026-11-18\n', TODAY) == []
+
+
+def test_doubts_name_people_who_are_not_in_the_newest_kit(site: Site) -> None:
+    (site.kits / "old.kit").write_bytes(b"damaged")
+    (site.kits / "new.kit").write_bytes(kit())
+    (doubt,) = door_lists.doubts(site, '[[allow]]\npeople = ["anna", "Zo\u00eb"]\n', TODAY)
+    assert (doubt.kind, doubt.names, doubt.kit) == ("not_in_kit", "Zoë", "new")
+
+
+def test_list_that_another_person_changed_is_not_removed(site: Site) -> None:
+    before = door_lists.load(site, "north").version
+    door_lists.save(site, "north", HAND_WRITTEN, "anna")
+    with pytest.raises(door_lists.ChangedError):
+        door_lists.remove(site, "north", "ben", before=before)
+    assert door_lists.load(site, "north").text == HAND_WRITTEN

@@ -238,7 +238,7 @@ def test_watch_stops_if_nobody_looks(site: Site, preview: Preview, monkeypatch: 
     now[0] += door_status.IDLE_SECONDS + 1
     until(lambda: not threads())
     watch.statuses()
-    assert threads(), "somebody looks again"
+    assert threads(), "a page shows them again"
     now[0] += door_status.IDLE_SECONDS + 1
     until(lambda: not threads())
 

@@ -133,6 +133,16 @@ def test_changes_are_on_the_trail(site: Site) -> None:
     assert actions(site) == [("anna", "add door", "north"), ("ben", "change door", "north"), ("cara", "remove door", "north")]
 
 
+def test_new_name_is_a_change_on_the_trail(site: Site) -> None:
+    doors.add(site, Door(name="north"), "anna")
+    doors.change(site, "north", Door(name="gate"), "ben")
+    doors.make_secret(site, "gate", "ben")
+    with site.database() as database:
+        last, change, *_ = trail.changes(database)
+    assert (change.action, change.subject, change.details) == ("change door", "north", "name: gate")
+    assert (last.action, last.subject, last.details.split(":")[0]) == ("change door", "gate", "secret_file")
+
+
 def test_renamed_door_keeps_list_and_secret(site: Site) -> None:
     doors.add(site, Door(name="north"), "anna")
     secret = doors.make_secret(site, "north", "anna")
