@@ -51,20 +51,26 @@ def tls_context(
     return context
 
 
+def key_pair_pem(key: "Ed25519PrivateKey | X25519PrivateKey") -> tuple[bytes, bytes]:
+    """Return a private key and its public half in PEM."""
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), public
+
+
 def write_key_pair(path: Path, key: "Ed25519PrivateKey | X25519PrivateKey") -> Path:
     """Write a private key to `path` and its public half beside it. Return the path of the public half.
 
     Existing key files are never replaced: they may be in use.
     """
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-
+    private, public = key_pair_pem(key)
     public_path = path.with_name(f"{path.name}.pub")
     for existing in (path, public_path):
         if existing.exists():
             raise UsageError(f"{existing} already exists.", "Choose another name, or move the old key first.")
     try:
-        write_atomically(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        write_atomically(path, private)
         write_atomically(public_path, public, mode=0o644)
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}).", "Choose another folder.") from None
@@ -89,3 +95,13 @@ def load_private_key(pem: bytes) -> "PrivateKeyTypes | None":
         return load_pem_private_key(pem, password=None)
     except (ValueError, TypeError):
         return None
+
+
+def signing_key(pem: bytes) -> "Ed25519PrivateKey":
+    """Return the private key that signs kits. UsageError if this is not one."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = load_private_key(pem)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise UsageError("The signing key is not an Ed25519 private key.", "Make one with `edge-export keygen`.")
+    return key

@@ -26,7 +26,7 @@ class BuiltKit:
     kit: bytes
     choice: Choice
     timings: dict[int, float]
-    """Microseconds per face by iterations, measured here: for one, the chosen number and all."""
+    """Microseconds per face by iterations, measured here: for the chosen number; if compared, also for one and all."""
     accuracies: dict[str, float]
     """Accuracy of the graph by precision: fp32 and the chosen one; without a network all that fit into a kit."""
     graph_bytes: dict[str, int]
@@ -50,9 +50,15 @@ def build_kit(
     private_key: bytes | None = None,
     kit_version: int = 1,
     series: str = "",
+    compared: bool = True,
     report: Callable[[str], None] = lambda _: None,
 ) -> BuiltKit:
-    """Choose iterations, build the graph, measure loss and thresholds, pack, sign, verify. `data`: held-out faces."""
+    """Choose iterations, build the graph, measure loss and thresholds, pack, sign, verify. `data`: held-out faces.
+
+    Without `compared`, what the kit does not need is not measured: times of other iterations, and with a network other
+    precisions. The kit is the same.
+    """
+    report("calibration faces")
     factors = graph.factors_of(model)
     hard = measure.hardened(model)
     unseen = None if data is None else measure.held_out(model, data)
@@ -70,9 +76,8 @@ def build_kit(
         )
     judged = hard if unseen is None else unseen
     crop = model.crops[:1][0]
-    measured = {
-        name: _measured(model, choice, name, chosen if name == precision else None, judged, crop) for name in PRECISIONS
-    }
+    needed = PRECISIONS if compared or model.spec.network is None else dict.fromkeys(("fp32", precision))
+    measured = {name: _measured(model, choice, name, chosen if name == precision else None, judged, crop) for name in needed}
     accuracies: dict[str, float] = {name: found.accuracy for name, found in measured.items() if found.accuracy is not None}
     loss = accuracies["fp32"] - accuracies[precision]
     if loss > measure.LOSS and not allow_loss:
@@ -102,9 +107,10 @@ def build_kit(
     )
     report("parity")
     parities = verify_kit(kits.parse(kit), model=model, measured=faces.crops)
-    report("timings")
     timings = {choice.coding.iterations: measured[precision].microseconds}
-    for k in {1, len(choice.rows)} - timings.keys():
+    if compared:
+        report("timings")
+    for k in {1, len(choice.rows)} - timings.keys() if compared else ():
         unrolled = graph.build(choice.factors.with_iterations(k), model.spec, precision)
         timings[k] = measure.microseconds(unrolled, choice.coding, crop)
     return BuiltKit(

@@ -1,6 +1,7 @@
 """The command `edge-export`. Each function parses, calls the library, reports."""
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,10 +9,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from edge.cli import common as console
-from edge.credentials import write_key_pair
+from edge.credentials import MAX_BYTES, write_key_pair
 from edge.files import read_bytes, write_file
 from edge.kit import format as kits
 from edge.kit.manifest import MAX_NEW_VERSION, NO_ALIGNMENT
+from export import release as releases
 from export.build import BuiltKit, build_graph, build_kit, facts
 from export.liveness import THRESHOLD
 from export.liveness import build as build_liveness
@@ -22,6 +24,9 @@ from export.verify import verify_kit
 from trainer.data import detector as detectors
 from trainer.data import gallery
 from trainer.model import Model
+from trainer.site import jobs
+from trainer.site.folder import Site
+from trainer.site.users import login_name
 
 app = console.new_app("Build and check kits: the one file that a terminal needs.")
 
@@ -29,6 +34,11 @@ ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `
 KitFile = Annotated[Path, typer.Argument(metavar="KIT", help="A kit that `build` wrote.")]
 Iterations = Annotated[int | None, typer.Option(min=1, max=1000, help="Iterations of the coder (default: measured).")]
 PrecisionOption = Annotated[Precision, typer.Option(help="How the weights are stored.")]
+Liveness = Annotated[
+    str | None, typer.Option(metavar="onnx:FILE[,FILE]", help="Networks that tell live faces from prints and screens.")
+]
+LivenessThreshold = Annotated[float, typer.Option(help="Score, 0.05 to 0.99, that a live face needs.")]
+Series = Annotated[str, typer.Option(help="Group of doors; a device rejects other series.")]
 Key = Annotated[Path | None, typer.Option("--key", help="Public key (.pub) of the required signature.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")]
 
@@ -42,13 +52,11 @@ def build(
     data: Annotated[Path | None, typer.Option(help="Held-out faces: a folder for each person, .npz or .mat.")] = None,
     allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Accept a loss of more than 0.2 points.")] = False,
     detector: Annotated[Literal["yunet", "none"], typer.Option(help="Face detector in the kit.")] = "yunet",
-    liveness: Annotated[
-        str | None, typer.Option(metavar="onnx:FILE[,FILE]", help="Networks that tell live faces from prints and screens.")
-    ] = None,
-    liveness_threshold: Annotated[float, typer.Option(help="Score, 0.05 to 0.99, that a live face needs.")] = THRESHOLD,
+    liveness: Liveness = None,
+    liveness_threshold: LivenessThreshold = THRESHOLD,
     sign: Annotated[Path | None, typer.Option(help="Private key to sign with.")] = None,
     kit_version: Annotated[int, typer.Option(min=1, max=MAX_NEW_VERSION, help="A device accepts only a higher version.")] = 1,
-    series: Annotated[str, typer.Option(help="Group of doors; a device rejects other series.")] = "",
+    series: Series = "",
     as_json: AsJson = False,
 ) -> None:
     """Measure, build the graph, compare it with the trainer, and write a kit."""
@@ -76,6 +84,51 @@ def build(
         typer.echo(json.dumps(facts(kits.parse(built.kit)) | {"microseconds": built.timings}))
         return
     for sentence in _report(built, output, precision):
+        console.say(sentence)
+
+
+@app.command()
+def release(
+    site: Annotated[Path, typer.Argument(metavar="SITE", help="The folder of a site.")],
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="A model of the site (default: the newest).")] = None,
+    precision: PrecisionOption = "fp32",
+    liveness: Liveness = None,
+    liveness_threshold: LivenessThreshold = THRESHOLD,
+    series: Series = "",
+    again: Annotated[
+        str | None, typer.Option(metavar="KIT", help="Pack this kit of the site with a higher version, to go back to it.")
+    ] = None,
+    sign: Annotated[str | None, typer.Option(metavar="FILE", help="Private key to sign with; -: from stdin.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the new kit (default: the time).")] = None,
+    publish: Annotated[
+        list[str] | None, typer.Option(metavar="DOOR[,DOOR]", help="Copy the kit to these doors, or to all doors: all.")
+    ] = None,
+    who: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who does this, for the trail (default: your login).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build a kit of a site, or pack an older one again, as a job; the console shows it. Its version is the time."""
+    plan = releases.plan(
+        Site.open(site),
+        model=model,
+        precision=precision,
+        liveness=liveness,
+        liveness_threshold=liveness_threshold,
+        series=series,
+        again=again,
+        private_key=None if sign is None else sys.stdin.buffer.read(MAX_BYTES) if sign == "-" else read_bytes(sign, MAX_BYTES),
+        name=name,
+        publish=publish or (),
+    )
+    user = who or login_name()
+    with jobs.run(plan.site, plan.kind, user, plan.options) as job:
+        released = releases.carry_out(plan, job, who=user)
+    if as_json:
+        doors = {one.door: one.problem for one in released.deliveries}
+        typer.echo(json.dumps({"kit": released.name, **released.result, "doors": doors}))
+        return
+    for sentence in released.sentences():
         console.say(sentence)
 
 

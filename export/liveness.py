@@ -20,7 +20,7 @@ from onnx.helper import make_tensor_value_info as make_info
 from edge.errors import KitError, UsageError
 from edge.files import read_bytes
 from edge.kit import guard
-from edge.kit.manifest import LIVE_THRESHOLDS, MAX_LIVENESS_NETWORKS, Liveness
+from edge.kit.manifest import LIVE_THRESHOLDS, MAX_LIVENESS_BYTES, MAX_LIVENESS_NETWORKS, Liveness
 from edge.vision.presentation import LivenessModel, crop_name
 from export.nodes import IR_VERSION, OPSET, Graph
 from trainer.features.prepare import prepared
@@ -30,7 +30,6 @@ THRESHOLD = 0.5
 # Width and height of the frame, in boxes of the face. Replayed videos that were cut to 1.8 boxes of width passed in up to 20 %
 # of their frames, with 2.1 in none; live ones that were cut to 1.1 boxes of height failed in up to 23 %, with 1.3 in none.
 CONTEXT = (2.2, 1.3)
-MAX_BYTES = 32 << 20
 APACHE = (Path(__file__).parent / "apache_license.txt").read_text(encoding="utf-8")
 _EXAMPLE = "onnx:FILE,zoom=2.7,side=80,order=bgr,live=1"
 
@@ -74,8 +73,8 @@ class LivenessPart:
     license: str
 
 
-def parse(text: str) -> list[LivenessNetwork]:
-    """Return the networks that `--liveness onnx:FILE[,FILE]` names.
+def parse(text: str, folder: Path | None = None) -> list[LivenessNetwork]:
+    """Return the networks that `--liveness onnx:FILE[,FILE]` names. A FILE that is in `folder` is taken from there.
 
     Known files need no more. Others need `zoom`, and may have side, order, mean, scale and live after their name.
     """
@@ -92,12 +91,17 @@ def parse(text: str) -> list[LivenessNetwork]:
             files.append((word, {}))
     if len(files) > MAX_LIVENESS_NETWORKS:
         raise UsageError(f"--liveness names {len(files)} files.", f"Name at most {MAX_LIVENESS_NETWORKS}.")
-    return [_network(Path(file), given) for file, given in files]
+    return [_network(_found(file, folder), given) for file, given in files]
+
+
+def _found(file: str, folder: Path | None) -> Path:
+    own = None if folder is None else folder / file
+    return own if own is not None and own.is_file() else Path(file)
 
 
 def _network(file: Path, given: Mapping[str, str]) -> LivenessNetwork:
     """Return the network in a file, with what is known about it and what is given."""
-    data = read_bytes(file, MAX_BYTES + 1)
+    data = read_bytes(file, MAX_LIVENESS_BYTES + 1)
     digest = hashlib.sha256(data).hexdigest()
     values: dict[str, Any] = dict(KNOWN.get(digest, {}))
     try:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from edge.credentials import load_private_key
-from edge.errors import UsageError
+from edge.credentials import key_pair_pem, signing_key
+from edge.errors import KitSignatureError, UsageError
 from edge.kit import format as kits
 from edge.kit import selftest
-from edge.kit.manifest import MAX_NEW_VERSION, Manifest, Thresholds
+from edge.kit.manifest import MAX_NEW_VERSION, Manifest, Thresholds, canonical_json
 from edge.vision.presentation import LivenessModel
 from export.liveness import LivenessPart
 from export.nodes import Precision
@@ -101,9 +101,31 @@ def fingerprint(model: Model) -> str:
 
 def sign(manifest: bytes, private_key: bytes) -> bytes:
     """Return an Ed25519 signature (64 bytes), made with a private key (PEM)."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    return signing_key(private_key).sign(kits.signed_message(manifest))
 
-    key = load_private_key(private_key)
-    if not isinstance(key, Ed25519PrivateKey):
-        raise UsageError("The signing key is not an Ed25519 private key.", "Make one with `edge-export keygen`.")
-    return key.sign(kits.signed_message(manifest))
+
+def repack(kit: bytes, *, kit_version: int, private_key: bytes | None = None) -> bytes:
+    """Return a kit with another version: only the manifest's version and the signature change.
+
+    A signed kit needs the key that signed it: terminals that check signatures would refuse any other.
+    """
+    kits.parse(kit)
+    parts = kits.unpack(kit)
+    signature = parts.pop(kits.SIGNATURE, None)
+    if signature is not None:
+        _check_same_key(parts[kits.MANIFEST], signature, private_key)
+    parts[kits.MANIFEST] = canonical_json(json.loads(parts[kits.MANIFEST]) | {"kit_version": kit_version})
+    if private_key is not None:
+        parts[kits.SIGNATURE] = sign(parts[kits.MANIFEST], private_key)
+    return kits.pack(parts)
+
+
+def _check_same_key(manifest: bytes, signature: bytes, private_key: bytes | None) -> None:
+    if private_key is None:
+        raise UsageError("The kit is signed, so it must be signed again.", "Give the key that signed it, with --sign.")
+    _, public = key_pair_pem(signing_key(private_key))
+    try:
+        kits.check_signature(manifest, signature, public)
+    except KitSignatureError:
+        hint = "Give the key that signed it. To use another key, build a new kit."
+        raise UsageError("The kit is signed with another key.", hint) from None

@@ -16,6 +16,7 @@ CONFIDENCES = RELATIVE, ABSOLUTE = "relative", "absolute"
 FORMAT = 1
 KIND = "lclrr-edge kit"
 MAX_LIVENESS_NETWORKS = 4
+MAX_LIVENESS_BYTES = 32 << 20  # of the file of one network
 MAX_VERSION = 2**53 - 1  # the largest integer that every JSON reader can store
 MAX_NEW_VERSION = 10**14
 """The largest first version of a store, and the largest step of later ones: a date with seconds (20261118120000) fits."""

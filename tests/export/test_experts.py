@@ -120,3 +120,10 @@ def test_built_kit_passes_the_parity_check() -> None:
     built = build_kit(trained, precision="int8", allow_loss=True)
     assert kits.parse(built.kit).manifest.confidence == ABSOLUTE
     assert all(parity.holds for parity in verify_kit(kits.parse(built.kit), model=trained))
+
+
+def test_build_without_comparisons_gives_the_same_kit() -> None:
+    model = network_model("both", experts=True)
+    compared, short = (build_kit(model, precision="fp16", allow_loss=True, compared=yes) for yes in (True, False))
+    assert short.kit == compared.kit
+    assert short.precision_timings.keys() == {"fp32", "fp16"}

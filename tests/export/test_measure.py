@@ -264,3 +264,10 @@ def test_few_graphs_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
     built = build_kit(model)
     assert counted.call_count <= 5
     assert built.timings.keys() == {1, built.choice.coding.iterations, len(built.choice.rows)}
+
+
+def test_build_without_comparisons_gives_the_same_kit() -> None:
+    model = doors.model("both", "l21")
+    compared, short = build_kit(model), build_kit(model, compared=False)
+    assert short.kit == compared.kit
+    assert short.timings.keys() == {short.choice.coding.iterations}

@@ -15,7 +15,7 @@ from trainer.features.network import Network, checked
 from trainer.features.vector_file import VectorFile
 from trainer.model import PlainModel
 from trainer.shards.work import WorkFolder
-from trainer.vectors import remember_vectors
+from trainer.vectors import recall_vectors, remember_vectors
 
 PARAMETERS = {"coding": "l21", "atoms_per_class": 3, **EXPERTS}
 
@@ -86,3 +86,13 @@ def test_other_settings_of_a_network_have_another_file(tmp_path: Path) -> None:
         before = file.path.stat().st_ino
         file.keep_only(digests)
         assert file.path.stat().st_ino == before, "nothing to remove, nothing written"
+
+
+def test_kept_vectors_are_recalled_and_none_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crops, work, network = gallery().images[:3], WorkFolder(tmp_path), fresh(9)
+    remember_vectors(crops[:2], fresh(9), covered=True, work=work)
+    network.known.clear()
+    monkeypatch.setattr(Network, "embedding", lambda *_: pytest.fail("the network was run"))
+    recall_vectors(crops, network, covered=True, work=work)
+    assert network.known.keys() == set(crop_digests(crops[:2]))
+    assert network.known_copies.keys() == network.known.keys()

@@ -12,9 +12,10 @@ from trainer.console.call import Call, Page
 from trainer.console.text import ENGLISH, Language, language
 from trainer.site import jobs
 from trainer.site.jobs import DONE, JobState
+from trainer.site.kits import AGAIN_STAGES, BUILD_STAGES, PUBLISHING
 from trainer.site.training import STAGES
 
-NEXT = {"train": "/train", "build": "/kits", "import": "/people", "forget": "/people"}
+NEXT = {"train": "/train", "build": "/kits", "again": "/kits", "import": "/people", "forget": "/people"}
 """The page that shows the result of a job, by its kind."""
 MINUTE = 60
 
@@ -32,7 +33,7 @@ def show(call: Call) -> Response:
 
 def facts_of(text: Language, job: JobState) -> dict[str, Any]:
     """Return what the page shows of a job, in words."""
-    steps = list(STAGES) if job.kind == "train" else []
+    steps = _steps(job)
     return {
         "id": job.id,
         "kind": job.kind,
@@ -48,7 +49,15 @@ def facts_of(text: Language, job: JobState) -> dict[str, Any]:
         "left": left_text(text, job.seconds_left) if job.is_running else "",
         "message": job.message,
         "next": next_page(job),
+        "has_result": job.state == DONE and next_page(job) != NEXT.get(job.kind, "/"),
+        "cancel_question": text(f"jobs.cancel_question{'_partly' if job.kind in jobs.PARTLY else ''}"),
     }
+
+
+def _steps(job: JobState) -> list[str]:
+    """Return the stages of a job in their order; none if they depend on the work."""
+    known = {"train": STAGES, "build": BUILD_STAGES, "again": AGAIN_STAGES}.get(job.kind, ())
+    return [*known, *([PUBLISHING] if job.options.get("publish") else [])]
 
 
 def next_page(job: JobState) -> str:
@@ -56,6 +65,9 @@ def next_page(job: JobState) -> str:
     model = job.result.get("model")
     if job.kind == "train" and job.state == DONE and isinstance(model, str):
         return f"/train/{quote(model, safe='')}"
+    kit = job.result.get("kit")
+    if job.state == DONE and isinstance(kit, str):
+        return f"/kits/{quote(kit, safe='')}"
     return NEXT.get(job.kind, "/")
 
 

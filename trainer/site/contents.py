@@ -49,11 +49,18 @@ def model_labels(path: Path) -> tuple[str, ...]:
 
 def kit_labels(path: Path) -> tuple[str, ...]:
     """Return the people of a kit, from its manifest alone."""
+    return kit_head(path)[0].labels
+
+
+def kit_head(path: Path) -> tuple[Manifest, bool]:
+    """Return the manifest of a kit, and whether it is signed. The other parts are not read, and nothing is verified."""
     try:
+        if not path.is_file():  # a pipe would block
+            raise FileNotFoundError
         with zipfile.ZipFile(path) as archive:
             if archive.getinfo(kit_format.MANIFEST).file_size > kit_format.MAX_MANIFEST:
                 raise ValueError("the manifest is too large")
-            return Manifest.from_bytes(archive.read(kit_format.MANIFEST)).labels
+            return Manifest.from_bytes(archive.read(kit_format.MANIFEST)), kit_format.SIGNATURE in archive.namelist()
     except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zlib.error, zipfile.BadZipFile) as error:
         raise KitError(f"{path.name} cannot be read.", "Build it again, or delete it.") from error
 

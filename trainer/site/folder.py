@@ -3,7 +3,9 @@
 photos/NAME/...    the people, as `trainer fit` reads them
 strangers/         photos of people who are not enrolled, for the threshold
 models/*.npz       as `trainer fit` writes them, and a result (.json) beside each
-kits/*.kit         as `edge-export build` writes them
+kits/*.kit         as `edge-export release` and `build` write them, and a result (.json) beside each
+liveness/*.onnx    liveness models that a kit can contain
+published.json     which kit was copied to which door
 doors.toml         the doors; lists/DOOR.toml is the door list of each
 console.db         consent, visits, jobs, users, and the trail of changes
 """

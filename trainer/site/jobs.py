@@ -26,7 +26,11 @@ from trainer.site.folder import Site, transaction, utc_now
 LOCK = ".job"
 SHOWN_SECONDS = 0.2  # between two writes of the progress of one stage
 START_SECONDS = 60.0  # for a new process to load its packages and register its job
+MAX_SECRET = 8 << 10
+"""Bytes of a secret for a job. A pipe holds more, so writing it does not wait for the process."""
 RUNNING, DONE, FAILED, CANCELLED = "running", "done", "failed", "cancelled"
+PARTLY = ("import", "forget")
+"""Kinds of jobs that change the site while they run. The others change it at the end, or not at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +134,8 @@ def run(site: Site, kind: str, who: str, options: Mapping[str, Any] | None = Non
             yield job
             state, message = DONE, ""
         except KeyboardInterrupt:
-            state, message = CANCELLED, "Cancelled. Nothing was changed."
+            stays = "What was done before stays; start it again to finish it." if kind in PARTLY else "Nothing was changed."
+            state, message = CANCELLED, f"Cancelled. {stays}"
             raise
         except EdgeError as error:
             message = str(error)
@@ -166,21 +171,25 @@ def _lock(site: Site) -> Iterator[None]:
         os.close(handle)
 
 
-def start(site: Site, module: str, arguments: Sequence[str]) -> int:
+def start(site: Site, module: str, arguments: Sequence[str], *, secret: bytes = b"") -> int:
     """Start a command that runs a job (`python -m module arguments`) and return the number of the job.
 
-    The process is independent of this one. If it fails before it has a job, its message is raised as UsageError.
+    The process is independent of this one. If it fails before it has a job, its message is raised as UsageError. It gets the
+    `secret` on its standard input: arguments can be read by all users of the computer, and files stay.
     """
+    if len(secret) > MAX_SECRET:
+        raise UsageError(f"More than {MAX_SECRET >> 10} kB are not a key.", "Choose the file of the private key.")
     with site.database() as database:
         (last,) = database.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()
         with tempfile.TemporaryFile() as said:  # not a pipe: the process writes to it after we are gone
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 start_new_session=True,
             )
+            _hand_over(process, secret)
             end = time.monotonic() + START_SECONDS
             while time.monotonic() < end:
                 row = database.execute("SELECT id FROM jobs WHERE id > ? AND pid = ?", (last, process.pid)).fetchone()
@@ -193,6 +202,13 @@ def start(site: Site, module: str, arguments: Sequence[str]) -> int:
                 time.sleep(0.05)
     process.kill()
     raise UsageError("The job did not start in time.", "Try again when the computer is less busy.")
+
+
+def _hand_over(process: subprocess.Popen[bytes], secret: bytes) -> None:
+    """Write the secret, which fits into the buffer of the pipe, and close the pipe."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin:  # a process that ended already says why on its standard error
+        process.stdin.write(secret)
 
 
 def cancel(site: Site, number: int) -> None:

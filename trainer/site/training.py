@@ -10,7 +10,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
@@ -73,9 +73,8 @@ def train(
     `threads` are those of BLAS; without it, one for at most FEW_PHOTOS photos, else one for each core.
     """
     started = time.monotonic()
-    with training_cache(site) as cache, ExitStack() as stack:
+    with training_cache(site) as cache, threadpool_limits(threads or (1 if _photos(site) <= FEW_PHOTOS else None)):
         plan = _plan(site, preset, cache, stage, say)
-        stack.enter_context(threadpool_limits(threads or (1 if len(plan.gallery.labels) <= FEW_PHOTOS else None)))
         model = _model(plan, cache, stage)
         found = cross_validate(model, plan.gallery, training.retrained(model, plan.gallery), progress=partial(stage, CHECKING))
         for note in training.result_notes(plan, model, calibrated=True):
@@ -95,6 +94,11 @@ def train(
         others = () if plan.strangers is None else crop_digests(plan.strangers.images)
         cache.keep_only({*crop_digests(plan.gallery.images), *others})
     return Trained(name=name, path=path, result=result)
+
+
+def _photos(site: Site) -> int:
+    """Return the number of photo files of people."""
+    return sum(len(photo_files(folder)) for folder in site.photos.iterdir() if folder.is_dir())
 
 
 def _plan(site: Site, preset: str | None, cache: TrainingCache, stage: Stage, say: Say) -> training.TrainingPlan:

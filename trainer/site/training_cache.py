@@ -13,8 +13,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from trainer import vectors
 from trainer.data.crop_cache import CropCache, opened
 from trainer.features.vector_file import VectorFile
+from trainer.model import Model
 from trainer.shards.work import WorkFolder
 from trainer.site.folder import Site
 
@@ -43,6 +45,14 @@ def training_cache(site: Site) -> Iterator[TrainingCache]:
     folder.mkdir(mode=0o700, exist_ok=True)
     with opened(folder / CROPS) as crops:
         yield TrainingCache(crops=crops, work=WorkFolder(site.models / WORK, folder))
+
+
+def recall_vectors(site: Site, model: Model) -> None:
+    """Let the model's network know its vectors of the training crops, if the site still keeps them."""
+    folder = site.models / CACHE
+    if model.spec.network is not None and model.sharded is None and folder.is_dir():
+        covered = bool(model.parameters.get("covered"))
+        vectors.recall_vectors(model.crops, model.spec, covered=covered, work=WorkFolder(site.models / WORK, folder))
 
 
 def forget(site: Site, files: Collection[str]) -> None:
