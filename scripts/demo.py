@@ -169,10 +169,16 @@ def photographs(archive: Path) -> str:
 @app.command()
 def main(
     data: Annotated[Path, typer.Option(help=f"Folder with {PHOTOGRAPHS} (LFW, a folder per person).")] = options.DATA,
+    with_console: Annotated[bool, typer.Option("--console", help="Make a site instead, and open its console.")] = False,
+    browser: Annotated[bool, typer.Option(help="Open the console in a browser, or only print its link.")] = True,
 ) -> None:
     """Train on ORL, build a kit, run a door with strangers; then measure ordinary photographs, if there are some."""
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir(mode=0o700)
+    if with_console:
+        from scripts import demo_console  # it needs this module
+
+        return demo_console.start(browser=browser)
     rng = np.random.default_rng(0)
     console.say(
         f"ORL (AT&T Laboratories Cambridge): {ENROLLED} of 40 people are enrolled with {PHOTOS} photos each; 10 are strangers."

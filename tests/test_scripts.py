@@ -15,10 +15,11 @@ from zipfile import ZipFile
 import numpy as np
 import pytest
 
+from edge.decision.reasons import NOT_LISTED
 from edge.errors import UsageError
 from edge.vision.preprocess import FeatureSpec
-from scripts import demo
-from scripts.qa import diagrams, redteam
+from scripts import demo, demo_console
+from scripts.qa import console_load, diagrams, redteam
 from scripts.qa.attacks.attack import ATTACKS, Attack, CannotRunError, Range, Score
 from scripts.research import accuracy as bench_accuracy
 from scripts.research import peer_recognizers as bench_peers
@@ -27,7 +28,12 @@ from scripts.research import spoiled as bench_spoiled
 from scripts.research.accuracy import COSINE, OURS, Answers, Faces, Task
 from scripts.research.results import ResultsFile
 from tests.fixtures.data import ROOT, faces
+from tests.fixtures.portraits import find_orl
 from tests.fixtures.programs import find_program
+from trainer.site import doors, kits, models, training, visits
+from trainer.site.folder import Site
+from trainer.site.kits import BUILD_STAGES
+from trainer.site.visits import GRANTED, Search
 
 INTERRUPTED = """
 import os, signal, sys
@@ -234,3 +240,71 @@ def test_redteam_attack_that_cannot_run_does_not_hold(tmp_path: Path) -> None:
         ["3", "tries"],
     ]
     assert redteam.summary(results) == "2 attacks, 4 tries, 1 breach in 1. 1 not run."
+
+
+def run_script(name: str, *arguments: str) -> dict[str, Any]:
+    """Run a measurement, and return its JSON. The times of this machine do not matter here."""
+    command = [sys.executable, "-m", f"scripts.qa.{name}", "--json", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode in (0, 1), done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.slow
+def test_console_load_gets_an_answer_from_every_page() -> None:
+    find_orl()
+    found = run_script("console_load", "--people", "300", "--visits", "3000", "--rounds", "1")["pages"]
+    assert {one["name"] for one in found} == {page.name for page in console_load.PAGES} | set(console_load.ACTIONS)
+    assert not [one for one in found if one["status"] != 200]
+    assert all(one["bytes"] > 0 for one in found if one["name"] not in console_load.ACTIONS)
+
+
+def test_console_load_judges_by_status_and_time() -> None:
+    times: dict[str, Any] = {"name": "people", "first_ms": 900.0, "median_ms": 5.0, "processor_ms": 4.0, "bytes": 10}
+    results = [
+        console_load.Timed(slowest_ms=299.0, status=200, **times),
+        console_load.Timed(slowest_ms=300.0, status=200, **times),
+        console_load.Timed(slowest_ms=5.0, status=500, **times),
+    ]
+    assert [one.ok for one in results] == [True, False, False]
+    assert [line.rpartition("  ")[2] for line in console_load.table(results).splitlines()[1:]] == [
+        "OK",
+        "TOO SLOW",
+        "ANSWER 500",
+    ]
+
+
+@pytest.mark.slow
+def test_enrol_to_kit_splits_the_time_by_stage() -> None:
+    find_orl()
+    found = run_script("enrol_to_kit", "--people", "8", "--photos", "3", "--preset", "minimal")
+    assert [step["name"] for step in found["steps"]] == ["upload", "training", "kit"]
+    assert found["seconds"] == pytest.approx(sum(step["seconds"] for step in found["steps"]))
+    assert set(found["steps"][1]["stages"]) < set(training.STAGES)
+    assert set(found["steps"][2]["stages"]) == set(BUILD_STAGES)
+
+
+@pytest.mark.slow
+def test_demo_of_the_console_fills_a_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_orl()
+    monkeypatch.setattr(demo, "OUTPUT", tmp_path)
+    monkeypatch.setattr(demo_console, "PEOPLE", 12)
+    monkeypatch.setattr(demo_console, "STRANGERS", 2)
+    demo_console.fill()
+    site = Site.open(tmp_path / demo_console.SITE)
+    (model,) = models.list_models(site)
+    assert model.result is not None
+    wrong = [(photo["person"], photo["looks_like"]) for photo in model.result["suspected"]]
+    assert wrong == [(demo_console.label(demo_console.WRONG_PLACE), demo_console.label(demo_console.WRONG_PERSON))]
+    kit = kits.get_kit(site, demo_console.KIT)
+    assert kit.signed
+    for door in doors.load(site):
+        assert door.drop is not None
+        assert door.drop.read_bytes() == kit.path.read_bytes()
+    with site.database() as database:
+        found = visits.search(database, Search()).visits
+    assert {visit.door for visit in found} == {demo_console.FRONT, demo_console.WORKSHOP}
+    assert [visit for visit in found if visit.is_unknown and visit.has_picture]
+    assert not [visit for visit in found if visit.door == demo_console.FRONT and visit.label and visit.outcome != GRANTED]
+    assert [visit for visit in found if visit.door == demo_console.WORKSHOP and visit.reason == NOT_LISTED]
