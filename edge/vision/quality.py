@@ -108,16 +108,23 @@ def assess(
         roll=roll,
         outside=float(1 - np.mean(((points >= 0) & (points <= grey.shape[::-1])).all(axis=1))),
     )
+    return replace(found, reason=next(iter(all_reasons(found, limits)), None))
+
+
+def all_reasons(found: Quality, limits: QualityLimits) -> tuple[str, ...]:
+    """Return all of REASONS that measurements give, in their order."""
     failed: dict[str, bool] = {
         CUT_OFF: found.outside > limits.max_outside,
         TOO_SMALL: found.size < limits.min_size,
-        TURNED_AWAY: abs(yaw) > limits.max_yaw or abs(pitch) > limits.max_pitch or abs(roll) > limits.max_roll,
-        TOO_DARK: brightest < limits.min_brightness,
+        TURNED_AWAY: abs(found.yaw) > limits.max_yaw
+        or abs(found.pitch) > limits.max_pitch
+        or abs(found.roll) > limits.max_roll,
+        TOO_DARK: found.brightness < limits.min_brightness,
         TOO_BRIGHT: found.glare > limits.max_glare,
         LOW_CONTRAST: found.contrast < limits.min_contrast,
         BLURRED: found.sharpness < limits.min_sharpness,
     }
-    return replace(found, reason=next((reason for reason, holds in failed.items() if holds), None))
+    return tuple(reason for reason, holds in failed.items() if holds)
 
 
 def pose(landmarks: NDArray[Any]) -> tuple[float, float, float]:

@@ -145,7 +145,7 @@ def _decoded(data: bytes) -> NDArray[np.uint8]:
 
 
 def _identify(call: Call, name: str, using: Checker) -> Identify | None:
-    """Return a function that finds the other person whom a face looks like; None without a network."""
+    """Return a function that finds the other person that a face looks like; None without a network."""
     if using.network is None:
         return None
 

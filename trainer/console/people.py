@@ -28,13 +28,15 @@ from trainer.site import alike, contents, jobs, people, person_export
 from trainer.site.alike import Alike, find_alike
 from trainer.site.folder import Site
 from trainer.site.photo_index import checked, folder_of, near_duplicates, owner_of, photo_file, stored, stored_crop
-from trainer.site.photos import MAX_PHOTO, SEVERAL_FACES, CheckedPhoto, checker, view
+from trainer.site.photos import MAX_PHOTO, SEVERAL_FACES, Box, CheckedPhoto, checker, view
 
 MAX_UPLOAD = MAX_PHOTO + (64 << 10)
 MAX_ZIP = 2 << 30
 UPLOAD = ".upload"
 """First letters of an uploaded ZIP file in the site's folder, until its import ends."""
 FACE_SIDE = 192
+SUGGESTED = 500
+"""Names that a field for a name suggests."""
 CHUNK = 1 << 20
 
 log = logging.getLogger(__name__)
@@ -51,6 +53,11 @@ class Card:
     alike: tuple[Alike, ...] = ()
     owner: tuple[str, str] | None = None
     """Person and file of the same photo under another name."""
+
+    @property
+    def faces(self) -> list[tuple[int, Box]]:
+        """The faces from left to right, with their indices in the check."""
+        return [] if self.photo is None else sorted(enumerate(self.photo.faces), key=lambda face: face[1])
 
     @property
     def state(self) -> str:
@@ -114,6 +121,7 @@ def show_one(call: Call) -> Response:
         cards=cards,
         counts={state: sum(card.state == state for card in cards) for state in ("problem", "warning", "good", "unchecked")},
         holding=holding,
+        others=[other for other in people.names(call.database) if other != name][:SUGGESTED],
         **_words(call),
     )
 

@@ -17,7 +17,7 @@ from trainer.presets import Preset
 from trainer.site import jobs, models, people, training
 from trainer.site.folder import Site
 from trainer.site.models import Comparison, ModelInfo
-from trainer.site.photo_index import is_photo_name, photo_files
+from trainer.site.photo_index import folder_of, is_photo_name, photo_files
 
 PRESETS: tuple[Preset, ...] = ("network", "tiny", "minimal")
 """What the page offers. `paper` is for research."""
@@ -119,6 +119,7 @@ def show_model(call: Call) -> Response:
         others=[other.name for other in models.list_models(call.site, HISTORY) if other.name != model.name],
         suspected=suspected,
         covers=_covers(call, suspected),
+        there=_folders(call.site).keys(),
         names=NAMES,
         **_helpers(call.text),
     )
@@ -142,7 +143,7 @@ def _comparison(call: Call, model: ModelInfo) -> Comparison | None:
 
 
 def _open_questions(call: Call, model: ModelInfo) -> list[dict[str, Any]]:
-    """Return the suspected photos of a result that are still in their place, and that nobody has confirmed."""
+    """Return the suspected photos of a result that are still in their place, and that were not confirmed."""
     kept = {(row["sha256"], row["person"]) for row in call.database.execute("SELECT sha256, person FROM kept_photos")}
     listed = (model.result or {}).get("suspected", ())
     return [
@@ -173,6 +174,8 @@ def settle(call: Call) -> Response:
         notice = call.text("train.kept", person=person)
     elif action == MOVE:
         to = call.value("to")
+        if not folder_of(call.site, to).is_dir():  # renamed or deleted since the training
+            raise UsageError(call.text("train.gone"), call.text("train.gone_hint"))
         people.move_photo(call.site, call.database, person, file, to, who=who)
         notice = call.text("train.moved", person=to)
     elif action == DELETE:

@@ -78,7 +78,7 @@ def sync(site: Site, database: sqlite3.Connection) -> tuple[str, ...]:
         for entry in entries:
             if entry.name.startswith(".") or not entry.is_dir():
                 continue
-            if not _is_shown(entry):
+            if entry.is_symlink() or (entry.name not in known and not _is_valid(entry.name)):
                 ignored.append(printable(entry.name))
                 continue
             there.add(entry.name)
@@ -89,9 +89,9 @@ def sync(site: Site, database: sqlite3.Connection) -> tuple[str, ...]:
     return tuple(sorted(ignored))
 
 
-def _is_shown(entry: os.DirEntry[str]) -> bool:
+def _is_valid(name: str) -> bool:
     try:
-        return not entry.is_symlink() and check_name(entry.name) == entry.name
+        return check_name(name) == name
     except UsageError:
         return False
 

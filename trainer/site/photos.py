@@ -18,7 +18,7 @@ from edge.enrol.session import LIMITS, SIMILARITY
 from edge.errors import EdgeError, UsageError
 from edge.vision.detect import Face, FaceDetector, YuNetDetector, photo_min_face
 from edge.vision.preprocess import SIZE, align, features
-from edge.vision.quality import assess
+from edge.vision.quality import all_reasons, assess
 from trainer.data import detector
 from trainer.data.gallery import photo_digest, usable_face
 from trainer.data.meant_face import meant_face
@@ -26,7 +26,7 @@ from trainer.features.network import SIDE, Network
 from trainer.features.spec import parse_network
 from trainer.types import Say, silent
 
-VERSION = "1"
+VERSION = "2"
 """Of the check: after a change of this module, the photos are checked again."""
 MAX_PHOTO = 32 << 20  # bytes of a photo that is added; those in the folders may have more
 CROP_SIDE, CROP_MARGIN, CROP_QUALITY = 192, 1.7, 85  # pixels; sides of the crop in sides of the face's box; JPEG
@@ -133,10 +133,10 @@ def check(data: bytes, using: Checker) -> CheckedPhoto:
             return replace(found, problem=str(error))
         grey: NDArray[Any] = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
         aligned = align(grey, face.landmarks, SIZE)
-        doubts = (assess(grey, face, LIMITS, aligned).reason, SEVERAL_FACES if len(faces) > 1 else None)
+        doubts = (*all_reasons(assess(grey, face, LIMITS, aligned), LIMITS), *([SEVERAL_FACES] if len(faces) > 1 else []))
         return replace(
             found,
-            warnings=tuple(doubt for doubt in doubts if doubt is not None),
+            warnings=doubts,
             likeness=features(aligned[None], SIMILARITY)[0].astype(np.float32),
             vector=using.vector(image, face),
         )

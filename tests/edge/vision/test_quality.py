@@ -14,7 +14,7 @@ import pytest
 from edge.errors import ParameterError
 from edge.vision.detect import Face
 from edge.vision.preprocess import LANDMARKS, SIZE, align
-from edge.vision.quality import REASONS, Quality, QualityLimits, assess, pose
+from edge.vision.quality import BLURRED, REASONS, TOO_SMALL, Quality, QualityLimits, all_reasons, assess, pose
 from tests.fixtures.portraits import each, finder, grey, orl
 
 pytestmark = pytest.mark.slow
@@ -171,3 +171,11 @@ def test_given_crop_is_used_if_it_has_the_right_size() -> None:
 def test_invalid_limits_are_rejected(wrong: float) -> None:
     with pytest.raises(ParameterError, match="max_yaw"):
         QualityLimits(max_yaw=wrong)
+
+
+def test_all_limits_that_are_not_met_are_reasons() -> None:
+    photo = orl()[0]
+    (face,) = finder().detect(photo)
+    found = assess(grey(photo), face)
+    assert all_reasons(found, QualityLimits()) == ()
+    assert all_reasons(found, QualityLimits(min_sharpness=9.0, min_size=999.0)) == (TOO_SMALL, BLURRED)

@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 
 import cv2
@@ -17,6 +18,7 @@ from edge.errors import UsageError
 from tests.fixtures.console import Client, Console, wait_for_job
 from tests.fixtures.enrolment import copies, frames
 from tests.fixtures.site import blank_photo, orl_file, site_of_orl, two_faces
+from tests.fixtures.waiting import until
 from trainer.console import capture
 from trainer.site import people, trail
 
@@ -183,14 +185,14 @@ def test_capture_session_asks_and_takes_photos(client: Client, console: Console)
         answer = client.submit("/people/Hans/capture/frame", {"token": token}, files={"frame": ("f.jpg", data)}, headers=JSON)
         return answer.status_code, answer.json()
 
-    taken = 0
-    for number in range(60):
-        status, answer = frame(copies(12, 1)[0] if number % 2 else frames(12)[number // 2 % 10])
+    shown = cycle(image for other in frames(12) for image in (other, copies(12, 1)[0]))
+
+    def taken() -> int:
+        status, answer = frame(next(shown))
         assert status == 200, answer
-        taken = int(str(answer["taken"]))
-        if taken:
-            break
-    assert taken == 1
+        return int(str(answer["taken"]))
+
+    assert until(taken) == 1
     assert frame(frames(12)[0], "another token")[0] == 400
     assert not (console.site.photos / "Hans").exists(), "photos are written at the end"
 

@@ -196,8 +196,8 @@ def test_estimate_in_words(seconds: float | None, text: str) -> None:
 def test_stage_without_a_message_keeps_its_name(tmp_path: Path) -> None:
     site = Site.create(tmp_path / "site")
     with jobs.run(site, "build", "anna") as job, site.database() as database:
-        job.stage("stage of somebody else", 1, 2)
+        job.stage("stage of another program", 1, 2)
         state = jobs.get(database, job.id)
         assert state is not None
-        assert job_pages.facts_of(language("de"), state)["stage"] == "stage of somebody else"
+        assert job_pages.facts_of(language("de"), state)["stage"] == "stage of another program"
         assert job_pages.facts_of(language("de"), state)["count"] == "1 von 2"

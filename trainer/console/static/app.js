@@ -2,10 +2,12 @@
 "use strict";
 
 const csrf = document.querySelector('meta[name="csrf"]').content;
+const offline = document.querySelector('meta[name="offline"]').content;
 
 /** POST a form or JSON answer. Throws an Error whose message is for the person. */
 async function post(path, body) {
-  const response = await fetch(path, { method: "POST", body, headers: { "X-CSRF": csrf, Accept: "application/json" } });
+  const headers = { "X-CSRF": csrf, Accept: "application/json" };
+  const response = await fetch(path, { method: "POST", body, headers }).catch(() => { throw new Error(offline); });
   const answer = await response.json().catch(() => ({ problem: response.statusText }));
   if (!response.ok) throw new Error([answer.problem, answer.hint].filter(Boolean).join(" "));
   return answer;

@@ -22,13 +22,18 @@ function showState(state) {
   taken.value = state.taken;
 }
 
+function showRunning(is) {
+  document.getElementById("begin").hidden = is;
+  document.getElementById("stop").hidden = !is;
+  document.getElementById("picture").hidden = !is;
+}
+
 function stop(text) {
   if (stream) stream.getTracks().forEach((track) => track.stop());
   stream = null;
   token = "";
   video.srcObject = null;
-  document.getElementById("begin").hidden = false;
-  document.getElementById("stop").hidden = true;
+  showRunning(false);
   show("request", "");
   show("number", "");
   show("advice", text || "");
@@ -100,9 +105,8 @@ async function begin(anyway) {
     return;
   }
   video.srcObject = stream;
+  showRunning(true);
   await video.play();
-  document.getElementById("begin").hidden = true;
-  document.getElementById("stop").hidden = false;
   const form = new FormData();
   if (anyway) form.append("alike", "1");
   try {

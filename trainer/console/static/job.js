@@ -50,8 +50,8 @@ async function poll() {
     if (response.ok) {
       const facts = await response.json();
       showFacts(facts);
-      if (facts.state === "done") return location.assign(facts.next);
-      if (facts.state !== "running") return location.reload();
+      if (facts.has_result) return location.assign(facts.next);
+      if (facts.state !== "running") return location.reload(); // it shows the message
     } else if (response.status === 401) {
       return location.reload();
     }

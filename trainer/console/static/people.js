@@ -40,6 +40,17 @@ async function sendAll(photos, zone, each) {
   return added;
 }
 
+/** Use the files of an input when they are chosen, also if that was before this script ran. */
+function onChoice(input, use) {
+  const taken = async () => {
+    if (!input.files.length) return;
+    await use([...input.files]);
+    input.value = "";
+  };
+  input.addEventListener("change", taken);
+  taken();
+}
+
 function onDrop(zone, use) {
   zone.addEventListener("dragover", (event) => {
     event.preventDefault();
@@ -93,12 +104,8 @@ if (person) {
     const files = await droppedFiles(transfer);
     await addPhotos(files.map((one) => one.file).filter((file) => PHOTO.test(file.name)));
   });
-  const input = document.getElementById("photos-input");
   document.getElementById("upload-button").hidden = true; // the choice itself starts the upload
-  input.addEventListener("change", async () => {
-    await addPhotos([...input.files]);
-    input.value = "";
-  });
+  onChoice(document.getElementById("photos-input"), addPhotos);
 }
 
 if (photos) {
@@ -133,8 +140,7 @@ async function addFolders(found) {
 }
 
 if (many) {
-  const folder = document.getElementById("folder");
-  folder.addEventListener("change", () => addFolders([...folder.files].map((file) => ({ path: file.webkitRelativePath, file }))));
+  onChoice(document.getElementById("folder"), (files) => addFolders(files.map((file) => ({ path: file.webkitRelativePath, file }))));
   onDrop(document.getElementById("add"), async (transfer) => {
     document.getElementById("many").open = true;
     const found = await droppedFiles(transfer);
