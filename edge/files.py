@@ -26,6 +26,14 @@ def read_bytes(path: str | Path, limit: int = -1, failure: type[EdgeError] = Usa
         raise failure(f"{path} cannot be read ({why}). Check the path.") from None
 
 
+def file_stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what changes whenever a file is replaced or written, or its owner changes; None: there is no such file."""
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return None
+
+
 def write_file(path: str | Path, data: bytes, *, mode: int = 0o600, failure: type[EdgeError] = UsageError) -> None:
     """Write a file that the user named, as `write_atomically` does."""
     with replaced_file(path, mode=mode, failure=failure) as file:

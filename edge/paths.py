@@ -15,6 +15,8 @@ KIT = CONFIG_FOLDER / "door.kit"
 KIT_SEARCH = (Path(KIT.name), KIT)
 """Searched in this order if no kit is named."""
 KIT_STORE = STATE_FOLDER / "kits"
+ENTRY_COUNTS = STATE_FOLDER / "entries.json"
+FLEET = STATE_FOLDER / "fleet"
 AUDIT_LOG = STATE_FOLDER / "audit.db"
 SERVICE_UNIT = Path("/etc/systemd/system/lclrr-edge.service")
 HOME_FOLDERS = (Path("/home"), Path("/root"))
@@ -46,5 +48,22 @@ def find_settings(given: Path | None = None) -> Path | None:
 
 def find_kit_store(from_settings: Path | None) -> Path | None:
     """Return the kit store that the settings name, or the one of the systemd service that runs this process, or None."""
+    state = _state_folder()
+    return from_settings or (state / KIT_STORE.name if state else None)
+
+
+def find_entry_counts(door_list: Path) -> Path:
+    """Return the file for the used entries of visitors: that of the systemd service, else one beside the door list."""
+    state = _state_folder()
+    return state / ENTRY_COUNTS.name if state else door_list.with_name(f"{door_list.name}.{ENTRY_COUNTS.name}")
+
+
+def find_fleet_folder(from_settings: Path | None, kit_store: Path) -> Path:
+    """Return the folder for what comes from the fleet: the one that the settings name, or one beside the kit store."""
+    return from_settings or kit_store.with_name(FLEET.name)
+
+
+def _state_folder() -> Path | None:
+    """Return the folder of the systemd service that runs this process, or None."""
     state = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    return from_settings or (Path(state) / KIT_STORE.name if state else None)
+    return Path(state) if state else None

@@ -57,7 +57,7 @@ class StepResult:
     prompts: tuple[tuple[int, str], ...] = ()
     """New prompts: the visit, and a key of edge.decision.challenge.PROMPTS."""
     errors: tuple[Exception, ...] = ()
-    """Errors of the door list. Each caused a denial."""
+    """Errors of the door list and of the count of entries. Each caused a denial."""
 
 
 class AccessRules(Protocol):
@@ -79,15 +79,17 @@ class Door:
         live_threshold: float | None = None,
         rules: VisitRules | None = None,
         door_list: AccessRules | None = None,
+        admit: Callable[[str, datetime], str | None] = lambda label, when: None,
         liveness: LivenessSettings | None = None,
         draw: Callable[[Sequence[str]], str] = secrets.choice,
     ) -> None:
         """`labels`, `threshold` and `kind` of the confidence are those of the kit. So is `live_threshold`, the liveness score
         that a grant needs; None: no liveness model is used.
 
-        Without a `door_list`, every enrolled person may pass. `draw` chooses the prompt of a challenge.
+        Without a `door_list`, every enrolled person may pass. `admit` is called just before a grant, to count it, and may
+        return a reason to deny instead. `draw` chooses the prompt of a challenge.
         """
-        self._rules, self._door_list = rules or VisitRules(), door_list
+        self._rules, self._door_list, self._admit = rules or VisitRules(), door_list, admit
         self._liveness, self._draw = liveness or LivenessSettings(), draw
         self._last_met: dict[str, tuple[Decision, float]] = {}  # by person: last decision, last seen on that visit
         self._newest_visit, self._captured = 0, -math.inf
@@ -202,18 +204,26 @@ class Door:
             now = sighting.captured
             self._ask(visit, Challenge(label=label, since=now, last_seen=now, looked=now), sighting)
             return None
-        return self._settle(visit, refusal, label)
+        return self._settle(visit, self._admission(refusal, label, when), label)
 
-    def _refusal(self, visit: Visit, label: str, when: datetime) -> str | None:
-        """Say why a recognised person is denied, or return None. A door list that fails denies."""
+    def _answer(self, ask: Callable[[str, datetime], str | None], label: str, when: datetime) -> str | None:
+        """Return the answer of the door list, or of the count of entries. If it fails, that denies."""
         try:
-            refusal = None if self._door_list is None else self._door_list.refusal(label, when)
+            return ask(label, when)
         except Exception as error:
             self._errors.append(error)
-            refusal = reasons.DOOR_LIST_FAILED
+            return reasons.DOOR_LIST_FAILED
+
+    def _refusal(self, visit: Visit, label: str, when: datetime) -> str | None:
+        """Say why a recognised person is denied, or return None."""
+        refusal = None if self._door_list is None else self._answer(self._door_list.refusal, label, when)
         if refusal is None and self._live_threshold is not None and not median(visit.live) >= self._live_threshold:
             return reasons.PRESENTATION_ATTACK
         return refusal
+
+    def _admission(self, refusal: str | None, label: str, when: datetime) -> str | None:
+        """Count a grant, unless the person is refused. Say why the person is denied after all, or return None."""
+        return self._answer(self._admit, label, when) if refusal is None else refusal
 
     def _continue_challenge(
         self, visit: Visit, challenge: Challenge, sighting: Sighting, label: str | None, when: datetime
@@ -224,7 +234,7 @@ class Door:
             return self._settle(visit, f"{reasons.CHALLENGE_FAILED}: {after.failure}", challenge.label)
         if after.done == self._liveness.turns:
             if label == after.label and after.is_at_rest(sighting, self._liveness):
-                return self._settle(visit, self._refusal(visit, label, when), label)
+                return self._settle(visit, self._admission(self._refusal(visit, label, when), label, when), label)
         elif after.prompt is None or after.done > challenge.done:
             self._ask(visit, after, sighting)
         return None

@@ -13,8 +13,14 @@ OUTSIDE_HOURS = "outside allowed hours"
 NOT_YET_VALID = "not yet valid"
 EXPIRED = "expired"
 HOLIDAY = "holiday"
+NO_ENTRIES_LEFT = "no entries left"
 CLOCK_NOT_SET = "clock not set"
 DOOR_LIST_FAILED = "door list failed"
+
+# Fleet
+REVOKED = "revoked"
+KIT_REVOKED = "kit revoked"
+FLEET_TOO_OLD = "fleet data too old"
 
 # Liveness
 PRESENTATION_ATTACK = "presentation attack suspected"

@@ -9,9 +9,17 @@ from typing import Any
 from edge.decision.door import Decision
 from edge.text import strict_json
 
-EVENT_SCHEMA = 2
+EVENT_SCHEMA = 3
 FROM_LOG = ("head", "head_mac")
 """Fields that an event gets when it is in the audit log."""
+ALARMS = frozenset(
+    {
+        *(("camera", "lost"), ("camera", "frozen"), ("kit", "rejected"), ("kit", "rolled back"), ("list", "rejected")),
+        *(("input", "forced open"), ("input", "held open"), ("input", "tamper"), ("input", "failed")),
+        *(("fleet", "stale"), ("fleet", "failed"), ("controller", "lost")),
+    }
+)
+"""Kind and outcome of the events that a person should look at now."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +31,11 @@ class Event:
     event_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Unique. A receiver must not act twice on the same id."""
     kind: str
-    """start, camera, kit, challenge, decision or stop."""
+    """start, camera, kit, list, challenge, decision, input, controller, fleet or stop."""
     outcome: str | None = None
-    """decision: granted or denied. camera: lost, frozen or back. kit: installed, rejected or rolled back. challenge: the
-    movement that the visitor must make (left, right or down)."""
+    """decision: granted or denied. camera: lost, frozen or back. kit: installed, rejected or rolled back. list: installed or
+    rejected. challenge: the movement that the visitor must make (left, right or down). controller: lost or back.
+    input, fleet: see docs/reference/events.md."""
     reason: str | None = None
     """Why, in a few words. challenge: the sentence to say or show."""
     label: str | None = None
@@ -66,9 +75,22 @@ class Event:
     def grants(self) -> bool:
         return self.kind == "decision" and self.outcome == "granted"
 
+    @property
+    def is_alarm(self) -> bool:
+        return (self.kind, self.outcome) in ALARMS
+
     def to_json(self) -> str:
         """Return one line of strict JSON."""
         return strict_json(asdict(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class News:
+    """What another thread of the terminal reports. The loop makes it an event between two frames."""
+
+    kind: str
+    outcome: str
+    reason: str | None = None
 
 
 def notice(

@@ -1,7 +1,7 @@
 """Health of a terminal: the counters and keys that the loop fills, and that metrics and preview read. No names of people."""
 
 from enum import StrEnum
-from typing import TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class Count(StrEnum):
@@ -46,5 +46,11 @@ class Health(TypedDict):
     counters: dict[str, int]
     sinks: dict[str, dict[str, int]]
     """Lost events by sink and cause (failed, dropped)."""
+    alarms: dict[str, int]
+    """Number of alarms by kind and outcome, e.g. `input forced open`."""
+    fleet: NotRequired[dict[str, Any]]
+    """What the door has from its fleet; missing without a fleet."""
+    controller_up: NotRequired[bool]
+    """Whether there is a Secure Channel to the door controller; missing without OSDP."""
     failing: list[str]
     """Parts of the terminal that do not work now."""

@@ -2,12 +2,38 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edge.camera.base import Frame
+
+
+WELCOME_SECONDS = 3.0
+"""Time after a grant in which a visitor is welcomed. Later the door may be locked again."""
+
+
+class Guidance(StrEnum):
+    """What a visitor should see. It says nothing about why a person is denied."""
+
+    LOOK = "look"
+    """Look here: there is no face, or it is turned away."""
+    CLOSER = "closer"
+    BACK = "back"
+    CENTRE = "centre"
+    STILL = "still"
+    LIGHT = "light"
+    WAIT = "wait"
+    LEFT = "left"
+    """This and the next two are the prompts of the liveness challenge."""
+    RIGHT = "right"
+    DOWN = "down"
+    GRANTED = "granted"
+    DENIED = "denied"
+    AGAIN = "again"
+    """Granted a while ago. The next decision needs a new visit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +50,10 @@ class Mark:
     """A second, smaller line: the reason or a number."""
     state: str = "watching"
     """granted, denied, watching, or unusable (quality too low)."""
+    guidance: Guidance = Guidance.WAIT
+    """What this person should see."""
+    visit: int | None = None
+    """Number of the visit, as in its events."""
 
 
 @dataclass(frozen=True, kw_only=True)

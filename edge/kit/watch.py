@@ -9,14 +9,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge.errors import EdgeError, KitError
+from edge.files import file_stamp
 from edge.kit.format import Kit, read_kit_bytes
 from edge.kit.store import RECORD, KitChange, Outcome, Store, summary
 from edge.vision.detect import Face
@@ -184,11 +184,4 @@ class KitWatch:
         self._changes.append(change)
 
     def _stamps(self) -> _Stamps:
-        return _Stamps(_stamp(self._store.dropped), _stamp(self._store.folder / RECORD))
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    with suppress(OSError):
-        found = path.stat()
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-    return None
+        return _Stamps(file_stamp(self._store.dropped), file_stamp(self._store.folder / RECORD))

@@ -61,9 +61,9 @@ def text_line(event: Event, *, zone: tzinfo | None = None, coloured: bool = Fals
     reason = printable(event.reason or "")
     if event.kind == "decision":
         text = _decision_text(event, colour(f"{event.outcome:<8}", "32" if event.grants else "33"), reason)
-    elif event.kind in ("camera", "kit"):
-        good = event.outcome in ("back", "installed")
-        text = f"{event.kind} {colour(event.outcome or '', '32' if good else '31')}" + (f": {reason}" if reason else "")
+    elif event.kind in ("camera", "kit", "list", "input", "fleet"):
+        outcome = colour(event.outcome or "", "31" if event.is_alarm else "32")
+        text = f"{event.kind} {outcome}" + (f": {reason}" if reason else "")
     elif event.kind == "challenge":
         text = colour(reason, "36")
     elif event.kind == "start":

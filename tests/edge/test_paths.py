@@ -5,9 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from edge import paths
 
 INSTALLER = Path(__file__).parents[2] / "scripts/install_pi.sh"
+
+
+def test_used_entries_are_in_the_state_folder_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    assert paths.find_entry_counts(tmp_path / "list.toml") == tmp_path / "list.toml.entries.json"
+    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/lclrr-edge")
+    assert paths.find_entry_counts(tmp_path / "list.toml") == paths.ENTRY_COUNTS
 
 
 def test_installer_uses_the_paths_of_the_package() -> None:

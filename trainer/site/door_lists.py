@@ -1,7 +1,8 @@
 """The door list of each door, lists/DOOR.toml: as text, and as a form with a week of hours per entry.
 
-edge.decision.doorlist defines what a valid list is. The form can show every valid list, except very long ones and names that
-do not fit on a line; then the text is edited. A form that is written and read again is the same.
+edge.decision.doorlist defines what a valid list is. The form can show every valid list, except those with groups, with moments
+or numbers of entries of visitors, very long ones, and names that do not fit on a line; then the text is edited. A form that is
+written and read again is the same.
 """
 
 import hashlib
@@ -201,6 +202,8 @@ def read_toml(data: bytes, source: str = _SOURCE) -> Form | None:
     """Return a list as a form; None if the form cannot show it. DoorListError if the list is invalid."""
     found = DoorList.parse(data, source)
     contents = tomllib.loads(data.decode().removeprefix("\ufeff"))
+    if "groups" in contents or not all(map(_has_fields, found.entries)):
+        return None
     door, entries = contents.get("door", {}), list[Entry]()
     for table, allowed in zip(contents["allow"], found.entries, strict=True):
         entry = _to_entry(table, allowed)
@@ -268,6 +271,11 @@ def _to_entry(table: dict[str, Any], allowed: AllowEntry) -> Entry:
         valid_until=None if allowed.valid_until == date.max else allowed.valid_until,
         holidays=table.get("holidays", False),
     )
+
+
+def _has_fields(allowed: AllowEntry) -> bool:
+    """Whether the form has a field for everything in an entry."""
+    return allowed.begins is None and allowed.ends is None and allowed.entries is None
 
 
 def _same_conditions(one: Entry, other: Entry) -> bool:

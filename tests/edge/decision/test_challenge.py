@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from edge.decision.challenge import PROMPTS, LivenessSettings
 from edge.decision.door import Decision, Door
-from edge.decision.reasons import OUTSIDE_HOURS, PRESENTATION_ATTACK
+from edge.decision.reasons import NO_ENTRIES_LEFT, OUTSIDE_HOURS, PRESENTATION_ATTACK
 from edge.decision.track import AMBIGUOUS, LEFT
 from edge.decision.visit import Sighting
 from edge.errors import ParameterError
@@ -207,6 +207,23 @@ def test_door_list_is_checked_before_and_after_the_challenge() -> None:
     assert (denied.outcome, denied.asked) == (OUTSIDE_HOURS, [])
     late = Watched(liveness=replace(ASKED, turns=1), door_list=DoorList(None, OUTSIDE_HOURS))
     assert late.looks_straight().turns("left").looks_straight().outcome == OUTSIDE_HOURS
+
+
+def test_entry_is_counted_when_the_challenge_is_passed_and_not_before() -> None:
+    counted: list[str] = []
+
+    def admit(label: str, when: datetime) -> str | None:
+        counted.append(label)
+        return None if len(counted) == 1 else NO_ENTRIES_LEFT
+
+    visit = Watched(liveness=replace(ASKED, turns=1), admit=admit).looks_straight()
+    assert counted == []
+    assert visit.turns("left").looks_straight().outcome == "granted"
+    assert counted == ["anna"]
+    failed = Watched(admit=admit).looks_straight().turns("right")
+    assert (failed.outcome, counted) == ("challenge failed: wrong movement", ["anna"])
+    refused = Watched(liveness=replace(ASKED, turns=1), admit=admit).looks_straight().turns("left").looks_straight()
+    assert refused.outcome == NO_ENTRIES_LEFT
 
 
 def test_prompts_are_random() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.events.event import EVENT_SCHEMA, Event, message, notice
+from edge.decision import reasons
+from edge.events.event import ALARMS, EVENT_SCHEMA, Event, message, notice
+from tests.fixtures.data import ROOT
 from tests.fixtures.events import DECISION, NOON, make_event
 
 
@@ -89,6 +92,29 @@ def test_rounding_keeps_the_order_of_confidence_and_threshold(one: float, other:
     low, high = sorted((one, other))
     event = make_event(confidence=high, threshold=low)
     assert (event.confidence or 0) >= (event.threshold or 0)
+
+
+PAGE = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
+
+
+def test_page_has_the_schema_and_all_reasons_and_alarms() -> None:
+    assert f'{{"schema": {EVENT_SCHEMA}, ' in PAGE
+    assert f"version of these fields: {EVENT_SCHEMA} " in PAGE
+    words = {value for name, value in vars(reasons).items() if name.isupper()}
+    assert len(words) > 15
+    assert not [word for word in words if f"`{word}" not in PAGE and f": {word}`" not in PAGE]
+    bold = {
+        (kind, outcome)
+        for kind, outcomes in re.findall(r"^\| `(\w+)` \|(.*?)\|", PAGE, re.MULTILINE)
+        for outcome in re.findall(r"\*\*`([\w ]+)`\*\*", outcomes)
+    }
+    assert bold == ALARMS
+
+
+def test_alarm_is_an_event_of_the_table() -> None:
+    assert notice("input", outcome="forced open", now=1, utc=NOON).is_alarm
+    assert not notice("list", outcome="forced open", now=1, utc=NOON).is_alarm
+    assert not make_event().is_alarm
 
 
 @given(age=st.floats(0, 100), seconds=st.floats(0.1, 60), names=st.booleans(), granted=st.booleans())
