@@ -87,12 +87,12 @@ def load_public_key(pem: bytes) -> "PublicKeyTypes | None":
         return None
 
 
-def load_private_key(pem: bytes) -> "PrivateKeyTypes | None":
-    """Return the private key, or None if this is not one or it needs a password."""
+def load_private_key(pem: bytes, password: bytes | None = None) -> "PrivateKeyTypes | None":
+    """Return the private key, or None if this is not one, or the password is missing, wrong or not needed."""
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
-        return load_pem_private_key(pem, password=None)
+        return load_pem_private_key(pem, password)
     except (ValueError, TypeError):
         return None
 

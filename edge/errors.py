@@ -3,7 +3,7 @@
 The commands print the sentence and exit with the code. Any other exception is a bug and keeps its traceback.
 
 Exit codes: 0 success; 2 usage or input; 20-28 and 44-46 kit; 29-30 export; 31-34 and 38-39 terminal; 35-36 enrolment;
-37 doctor; 40-42 and 49 audit log; 43 service; 47 cluster; 130 Ctrl-C.
+37 doctor; 40-42 and 49 audit log; 43 service; 47 cluster; 50-51 fleet; 130 Ctrl-C.
 """
 
 EXIT_INTERRUPTED = 130
@@ -171,3 +171,11 @@ class ServiceError(EdgeError, exit_code=43):
 
 class ClusterError(EdgeError, exit_code=47):
     """The Dask cluster cannot be reached or used."""
+
+
+class FleetError(EdgeError, exit_code=50):
+    """The repository of a fleet is missing, damaged, or not signed as required."""
+
+
+class DoorsError(EdgeError, exit_code=51):
+    """Doors of a fleet need attention, or a rollout is stopped."""

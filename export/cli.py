@@ -15,6 +15,8 @@ from edge.kit import format as kits
 from edge.kit.manifest import MAX_NEW_VERSION, NO_ALIGNMENT
 from export import release as releases
 from export.build import BuiltKit, build_graph, build_kit, facts
+from export.fleet import commands as fleet
+from export.fleet import watch_commands
 from export.liveness import THRESHOLD
 from export.liveness import build as build_liveness
 from export.liveness import parse as parse_liveness
@@ -29,6 +31,7 @@ from trainer.site.folder import Site
 from trainer.site.users import login_name
 
 app = console.new_app("Build and check kits: the one file that a terminal needs.")
+app.add_typer(fleet.app, name="fleet", help="Distribute kits, door lists and revocations to many doors.")
 
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `trainer fit` wrote.")]
 KitFile = Annotated[Path, typer.Argument(metavar="KIT", help="A kit that `build` wrote.")]
@@ -197,6 +200,41 @@ def keygen(
     console.say(
         f"{output} signs kits: keep it on this computer. Copy {public} to the devices: they then accept no other kits."
     )
+
+
+@app.command("release-fleet")
+def release_fleet(
+    site: Annotated[Path, typer.Argument(metavar="SITE", help="The folder of a site that has fleet.toml.")],
+    group: Annotated[str, typer.Option(metavar="GROUP", help="Group of doors.")],
+    kit: Annotated[str, typer.Option(metavar="NAME", help="A kit of the site.")] = "",
+    share: fleet.Share = None,
+    stop: Annotated[bool, typer.Option("--stop", help="No more doors take the kit.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue after --stop.")] = False,
+    key: Annotated[str | None, typer.Option(metavar="FILE", help="Private key of the group; -: from stdin.")] = None,
+    who: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who does this, for the trail (default: your login).")
+    ] = None,
+) -> None:
+    """Publish a kit of a site to the doors of its fleet, or change the rollout, as a job; the console shows it."""
+    fleet.check_packages()
+    from export import site_fleet
+
+    user, opened = who or login_name(), Site.open(site)
+    change = site_fleet.Change(
+        site=opened,
+        group=group,
+        kit=kit,
+        share=share,
+        stopped=stop if stop != resume else None,
+        private_key=None if key is None else sys.stdin.buffer.read(MAX_BYTES) if key == "-" else read_bytes(key, MAX_BYTES),
+    )
+    with jobs.run(opened, site_fleet.KIND, user, change.options) as job:
+        console.say(site_fleet.carry_out(change, job, who=user))
+
+
+app.command()(fleet.publish)
+fleet.app.command()(watch_commands.status)
+fleet.app.command()(watch_commands.advance)
 
 
 def _report(built: BuiltKit, output: Path, precision: str) -> list[str]:
