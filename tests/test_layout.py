@@ -15,7 +15,7 @@ import pytest
 from tests.fixtures.data import ROOT
 
 PACKAGES = ("edge", "trainer", "export")
-BASE = {"clock", "errors", "text", "files", "paths", "credentials", "keys", "stages", "privileges"}
+BASE = {"clock", "errors", "text", "files", "paths", "credentials", "keys", "stages", "privileges", "pins", "addresses"}
 """Modules of edge that every room may import."""
 ALLOWED = {
     # The data path.
@@ -27,12 +27,16 @@ ALLOWED = {
     # Beside it.
     "kit": BASE | {"vision"},
     "audit": BASE | {"events"},
+    "inputs": BASE | {"events"},
+    "osdp": BASE | {"events", "sinks"},
+    "fleet": BASE | {"decision", "events", "kit", "sinks"},
     "monitor": BASE | {"events"},
     "enrol": BASE | {"camera", "vision", "kit"},
-    "settings": BASE | {"camera", "vision", "decision", "events", "sinks", "audit", "monitor"},
+    "settings": BASE | {"camera", "vision", "decision", "events", "sinks", "audit", "inputs", "osdp", "fleet", "monitor"},
     # These know the other rooms.
-    "terminal": BASE | {"camera", "vision", "decision", "events", "sinks", "kit", "audit", "monitor", "settings"},
-    "doctor": BASE | {"camera", "vision", "kit", "settings", "events", "terminal"},
+    "terminal": BASE
+    | {"camera", "vision", "decision", "events", "sinks", "kit", "audit", "inputs", "osdp", "fleet", "monitor", "settings"},
+    "doctor": BASE | {"camera", "vision", "kit", "settings", "events", "terminal", "fleet"},
 }
 """Which rooms of edge a room may import. cli may import every room, and only cli modules may import cli."""
 
@@ -159,6 +163,27 @@ def test_rooms_import_only_allowed_rooms() -> None:
     assert {path.parent.name for path in (ROOT / "trainer").glob("*/__init__.py")} - {"cli"} == TRAINER_ALLOWED.keys()
 
 
+def test_room_of_export_stands_alone() -> None:
+    """Publishing needs the form of kits and lists, not how they are made."""
+    assert {path.parent.name for path in (ROOT / "export").glob("*/__init__.py")} == {"fleet"}
+    wrong = [
+        f"{name} imports {target}"
+        for name, file in MODULES.items()
+        if name.startswith("export.fleet")
+        for target in own_imports(file)
+        if target.startswith(("export.", "trainer.")) and not target.startswith("export.fleet")
+    ]
+    assert not wrong
+
+
+def test_commands_of_the_fleet_import_tuf_when_they_run() -> None:
+    packages = {"tuf", "securesystemslib", "urllib3"}
+    users = {name for name, file in MODULES.items() if {target.split(".")[0] for target in imports(file)} & packages}
+    assert {name.rpartition(".")[0] for name in users if not name.startswith("edge.")} == {"export.fleet"}
+    for name in ("export.fleet.commands", "export.fleet.watch_commands"):
+        assert not own_imports(MODULES[name], at_import=True) & users
+
+
 def test_only_the_console_imports_web_packages() -> None:
     places = dict.fromkeys(("starlette", "uvicorn", "jinja2", "anyio", "h11", "python_multipart"), "trainer.console.")
     places |= {"argon2": "trainer.site.users"}
@@ -171,6 +196,22 @@ def test_only_the_console_imports_web_packages() -> None:
     assert not wrong
 
 
+def test_only_the_client_of_the_fleet_imports_tuf_on_the_device() -> None:
+    """And nothing loads that module before a pull: the base device has four packages."""
+    wrong = {"tuf", "securesystemslib", "urllib3"}
+    users = [name for name, file in MODULES.items() if {target.split(".")[0] for target in imports(file)} & wrong]
+    assert [name for name in users if name.startswith("edge.")] == ["edge.fleet.client"]
+    early = [name for name, file in MODULES.items() if "edge.fleet.client" in own_imports(file, at_import=True)]
+    assert not early
+
+
+def test_only_the_room_osdp_imports_libosdp_when_it_is_used() -> None:
+    packages = {"osdp", "osdp_sys"}
+    users = [name for name, file in MODULES.items() if {target.split(".")[0] for target in imports(file)} & packages]
+    assert users == ["edge.osdp.device"]
+    assert not {target.split(".")[0] for target in imports(MODULES["edge.osdp.device"], at_import=True)} & packages
+
+
 def test_only_the_server_imports_uvicorn() -> None:
     found = [name for name, file in MODULES.items() if {target.split(".")[0] for target in imports(file)} & {"uvicorn"}]
     assert found == ["trainer.console.server"]
@@ -178,7 +219,8 @@ def test_only_the_server_imports_uvicorn() -> None:
 
 def test_only_commands_import_commands() -> None:
     def is_command(name: str) -> bool:
-        return name == "export.cli" or name.split(".")[1:2] == ["cli"] or name.endswith("__main__")
+        commands = ("export.cli", "export.fleet.commands", "export.fleet.watch_commands")
+        return name in commands or name.split(".")[1:2] == ["cli"] or name.endswith("__main__")
 
     wrong = [
         f"{name} imports {target}"

@@ -10,6 +10,7 @@ from edge import settings as configuration
 from edge.camera.sources import open_camera
 from edge.cli import common as console
 from edge.cli import options
+from edge.cli.fleet import open_fleet
 from edge.doctor import bench as benches
 from edge.doctor import checks, report
 from edge.errors import UnfitError
@@ -38,6 +39,7 @@ def doctor(
         camera=None if no_camera else chosen.camera.address,
         public_key=None if chosen.kit.public_key is None else read_bytes(chosen.kit.public_key),
         threads=chosen.kit.threads,
+        open_fleet=None if stored.fleet is None else lambda: open_fleet(kit, settings),
     )
     if as_json:
         console.print_json({"state": report.worst(found), "checks": [asdict(check) for check in found]})

@@ -30,7 +30,7 @@ app = typer.Typer(no_args_is_help=True, help="Show, install or roll back kits.")
 @app.command()
 def status(kit: KitOption = None, settings: options.SettingsOption = None) -> None:
     """Print the kits of the terminal. One JSON object: the active, the previous and the dropped kit."""
-    found = _store(kit, settings).status()
+    found = open_store(kit, settings).status()
     console.print_json(found)
     if "thresholds" in (found["current"] or {}):
         console.say(Thresholds(**found["current"]["thresholds"]).sentence)
@@ -43,7 +43,7 @@ def install(
     settings: options.SettingsOption = None,
 ) -> None:
     """Check a kit as the terminal does, and put it in place. A running terminal loads it within a few seconds."""
-    store = _store(kit, settings)
+    store = open_store(kit, settings)
     installed = store.drop(read_kit_bytes(new))
     console.print_json({"kit": str(store.dropped), **kit_facts(installed)})
     console.say("The kit is in place. A running terminal loads it within a few seconds; see `edge kit status`.")
@@ -56,12 +56,12 @@ def rollback(
     why: Annotated[str, typer.Option(help="Reason, for the record.")] = "by hand",
 ) -> None:
     """Go back to the previous kit. The active kit is not accepted again."""
-    store = _store(kit, settings)
+    store = open_store(kit, settings)
     store.roll_back(None, why)
     console.print_json(store.status())
 
 
-def _store(kit: Path | None, settings: Path | None) -> Store[Recognizer]:
+def open_store(kit: Path | None, settings: Path | None) -> Store[Recognizer]:
     """Return the store of the terminal that has these settings."""
     found = configuration.load(paths.find_settings(settings))
     chosen = found.kit

@@ -2,13 +2,13 @@
 
 import sys
 
-from edge.cli import audit, doctor, kit, recognize, setup
+from edge.cli import audit, doctor, fleet, kit, recognize, setup
 from edge.cli import common as console
 
 app = console.new_app("Recognise people with a kit that `edge-export build` made.")
 for command in (recognize.recognize, recognize.image, doctor.doctor, doctor.bench, setup.capture, setup.install_service):
     app.command()(command)
-for name, group in {"config": setup.config, "kit": kit.app, "audit": audit.app}.items():
+for name, group in {"config": setup.config, "kit": kit.app, "fleet": fleet.app, "audit": audit.app}.items():
     app.add_typer(group, name=name)
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge.doctor import device as hardware
 from edge.doctor import software
@@ -19,6 +19,9 @@ from edge.doctor.device import Device
 from edge.doctor.report import Check, State
 from edge.doctor.software import describe_failure, run_python
 from edge.errors import EdgeError
+
+if TYPE_CHECKING:
+    from edge.fleet.fleet import Fleet
 
 CHECK_SECONDS, CAMERA_SECONDS = 90.0, 2.0
 MIN_BRIGHTNESS, FAILING_FPS, MAX_AGE_SECONDS, MIN_WIDTH = 12.0, 4.0, 0.5, 640
@@ -32,8 +35,12 @@ def check_device(
     public_key: bytes | None = None,
     threads: int = 1,
     device: Device | None = None,
+    open_fleet: "Callable[[], Fleet] | None" = None,
 ) -> list[Check]:
-    """Run all checks. `find_kit` returns the path of the kit or raises; without a `camera` source it is not checked."""
+    """Run all checks. `find_kit` returns the path of the kit or raises; without a `camera` source it is not checked.
+
+    `open_fleet` returns what the terminal has from its fleet; None: it belongs to none.
+    """
     device = device or Device()
     checks: dict[str, Callable[[], Iterable[Check]]] = {
         "python": software.check_python,
@@ -47,6 +54,8 @@ def check_device(
         "clock": lambda: hardware.check_clock(device),
         "kit": lambda: check_kit(find_kit(), public_key, threads),
     }
+    if open_fleet is not None:
+        checks["fleet"] = lambda: check_the_fleet(open_fleet)
     if camera is not None:
         checks["camera"] = lambda: check_camera(camera)
     return [result for name, check in checks.items() for result in run_isolated(name, check)]
@@ -74,6 +83,16 @@ def run_isolated(name: str, check: Callable[[], Iterable[Check]], seconds: float
 
 def _timeout(name: str, seconds: float) -> Check:
     return Check(name, "fail", f"no result within {seconds:g} seconds", RESTART)
+
+
+# The fleet.
+
+
+def check_the_fleet(open_fleet: "Callable[[], Fleet]") -> Iterable[Check]:
+    """Check what the terminal needs from its fleet."""
+    from edge.doctor.fleet import check_fleet  # it loads OpenCV, which may be missing
+
+    return check_fleet(open_fleet())
 
 
 # The kit.

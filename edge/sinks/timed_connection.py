@@ -9,22 +9,39 @@ from typing import Any
 from urllib.parse import SplitResult
 
 
+class Deadline:
+    """The time that is left for a request. On a connection that is kept, each request starts it again."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.start(seconds)
+
+    def start(self, seconds: float) -> None:
+        self._end = self._clock() + seconds
+
+    def seconds_left(self) -> float:
+        """Return the seconds until the deadline. TimeoutError if it is over."""
+        if (left := self._end - self._clock()) <= 0:
+            raise TimeoutError("timed out")
+        return left
+
+
 def timed_connection(
     url: SplitResult, tls: ssl.SSLContext | None, seconds: float, clock: Callable[[], float]
 ) -> http.client.HTTPConnection:
     """Return an open connection to the host of an address, with TLS if `tls` is given. TimeoutError after `seconds`."""
-    end = clock() + seconds
+    return open_connection(url, tls, Deadline(seconds, clock))
 
-    def seconds_left() -> float:
-        if (left := end - clock()) <= 0:
-            raise TimeoutError("timed out")
-        return left
 
+def open_connection(
+    url: SplitResult, tls: ssl.SSLContext | None, deadline: Deadline, count: Callable[[int], object] = lambda _: None
+) -> http.client.HTTPConnection:
+    """Do what `timed_connection` does, with a deadline of the caller. `count` gets the number of bytes that are received."""
     host = url.hostname or ""
     connection = http.client.HTTPConnection(host, url.port)
     if tls is not None:
         connection = http.client.HTTPSConnection(host, url.port, context=tls)
-    connection.sock = _TimedSocket((connection.host, connection.port), tls, seconds_left)
+    connection.sock = _TimedSocket((connection.host, connection.port), tls, deadline.seconds_left, count)
     return connection
 
 
@@ -32,8 +49,14 @@ class _TimedSocket:
     """The part of a socket that http.client uses, with a deadline for all of it: a socket's own timeout is that of one call,
     and starts anew with each byte of a slow server. Only the lookup of a name has limits of its own, those of the system."""
 
-    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None, seconds_left: Callable[[], float]) -> None:
-        self._seconds_left = seconds_left
+    def __init__(
+        self,
+        address: tuple[str, int],
+        tls: ssl.SSLContext | None,
+        seconds_left: Callable[[], float],
+        count: Callable[[int], object],
+    ) -> None:
+        self._seconds_left, self._count = seconds_left, count
         self._socket = _connect(address, seconds_left)
         if tls is not None:
             try:
@@ -48,7 +71,7 @@ class _TimedSocket:
         self._socket.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self._socket, self._seconds_left))
+        return io.BufferedReader(_Reader(self._socket, self._seconds_left, self._count))
 
     def close(self) -> None:
         """Close the socket, or let the last file of it do so: http.client closes a connection before it reads the answer."""
@@ -58,8 +81,8 @@ class _TimedSocket:
 class _Reader(io.RawIOBase):
     """A file of a socket, with the deadline."""
 
-    def __init__(self, connection: socket.socket, seconds_left: Callable[[], float]) -> None:
-        self._socket, self._seconds_left = connection, seconds_left
+    def __init__(self, connection: socket.socket, seconds_left: Callable[[], float], count: Callable[[int], object]) -> None:
+        self._socket, self._seconds_left, self._count = connection, seconds_left, count
         self._file = connection.makefile("rb", buffering=0)
 
     def readable(self) -> bool:
@@ -67,7 +90,9 @@ class _Reader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int | None:
         self._socket.settimeout(self._seconds_left())
-        return self._file.readinto(buffer)
+        number = self._file.readinto(buffer)
+        self._count(number or 0)
+        return number
 
     def close(self) -> None:
         self._file.close()

@@ -6,15 +6,14 @@ A receiver checks the signature with the shared secret, and answers 2xx when it 
 import hashlib
 import hmac
 import http.client
-import ipaddress
 import ssl
 import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
 
+from edge.addresses import require_private, web_address
 from edge.clock import boottime
 from edge.credentials import read_secret, tls_context
 from edge.errors import SinkError, require
@@ -53,9 +52,7 @@ class WebhookSettings:
     """Events kept while the server is offline."""
 
     def __post_init__(self) -> None:
-        parts = _parts(self.url)
-        is_private = parts.scheme == "https" or self.allow_http or is_loopback(parts.hostname or "")
-        require(is_private, "url must begin with https://, or allow_http must be true")
+        require_private(self.url, allow_http=self.allow_http)
         require((self.secret_file is None) != (self.secret_env is None), "one of secret_file and secret_env must be set")
         in_range = 0 < self.timeout_seconds <= 60 and 0 < self.grant_seconds <= 60
         require(in_range, "timeout_seconds and grant_seconds must be more than 0 and at most 60")
@@ -69,7 +66,7 @@ class WebhookSink(Worker[Event]):
     def __init__(
         self, settings: WebhookSettings, *, clock: Callable[[], float] = boottime, utc: Callable[[], float] = time.time
     ) -> None:
-        self._settings, self._url, self._utc = settings, _parts(settings.url), utc
+        self._settings, self._url, self._utc = settings, web_address(settings.url), utc
         self._secret, self._tls = credentials(settings)
         name = f"the webhook at {self._url.hostname}"  # not the whole address: a path may contain a token
         super().__init__(self._post, name=name, capacity=settings.waiting, keep_seconds=settings.keep_seconds, clock=clock)
@@ -99,30 +96,10 @@ class WebhookSink(Worker[Event]):
             raise DeliveryError(f"the server answered {status}")
 
 
-def _parts(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-        valid = valid and url.isascii() and url.isprintable() and " " not in url
-    except ValueError:
-        valid = False
-    require(valid, "url must be an address such as https://example.org/door")
-    require(parts.username is parts.password is None, "url must not contain a user or password: the signature is enough")
-    return parts
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def credentials(settings: WebhookSettings) -> tuple[bytes, ssl.SSLContext | None]:
     """Read the shared secret and the certificates that the settings name."""
     secret = read_secret("webhook's secret", settings.secret_file, settings.secret_env) or ""
     if len(secret) < MIN_SECRET:
         raise SinkError(f"The webhook's secret is shorter than {MIN_SECRET} characters.", "Create one: openssl rand -hex 32")
-    is_https = _parts(settings.url).scheme == "https"
+    is_https = web_address(settings.url).scheme == "https"
     return secret.encode(), tls_context("the webhook", settings.ca_file) if is_https else None

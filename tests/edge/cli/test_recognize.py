@@ -26,6 +26,7 @@ import pytest
 from edge import paths
 from edge.camera.base import Camera
 from edge.camera.sources import open_camera
+from edge.events.event import EVENT_SCHEMA
 from edge.kit import format as kits
 from edge.kit.format import Kit
 from edge.terminal import wiring as assembly
@@ -85,7 +86,7 @@ def test_recording_gives_json_lines_a_command_and_a_video(
     out, err = capfd.readouterr()
     assert [event["kind"] for event in events_of(out)] == ["start", "decision", "decision", "stop"]
     assert decisions(out) == [("granted", GUEST), ("denied", None)]
-    assert {event["schema"] for event in events_of(out)} == {2}
+    assert {event["schema"] for event in events_of(out)} == {EVENT_SCHEMA}
     assert err == f"{promise()}click\n", "stdout holds events only"
     (granted,) = events_of((door / "granted.jsonl").read_text())
     assert granted == events_of(out)[1], "once, and only for the grant"
