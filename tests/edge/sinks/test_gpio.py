@@ -69,7 +69,11 @@ def test_pin_is_off_then_on_for_the_grant_then_off(pins: MockFactory, active_hig
 def test_only_grants_switch_the_relay() -> None:
     device = Scripted()
     relay = Relay(device, 60)
-    for event in (make_event(outcome="denied"), notice("start", outcome="granted", now=1, utc=NOON)):
+    for event in (
+        make_event(outcome="denied"),
+        notice("start", outcome="granted", now=1, utc=NOON),
+        notice("input", outcome="exit requested", now=1, utc=NOON),
+    ):
         relay.handle(event)
     relay.close()
     assert [device.next(), device.next()] == ["off", "close"]
@@ -192,7 +196,71 @@ def test_pin_in_use_is_an_error() -> None:
         open_sink(GpioSettings(pin=17))
 
 
-@pytest.mark.parametrize("wrong", [{"pin": -1}, {"pin": 64}, {"seconds": 0.0}, {"seconds": float("nan")}, {"seconds": 61.0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"pin": -1},
+        {"pin": 64},
+        {"seconds": 0.0},
+        {"seconds": float("nan")},
+        {"seconds": 61.0},
+        {"seconds_after_open": -0.1},
+        {"seconds_after_open": 60.1},
+    ],
+)
 def test_invalid_settings_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ParameterError):
         GpioSettings(**{"pin": 17} | wrong)
+
+
+# The inputs
+
+
+def test_open_door_switches_the_relay_off_early() -> None:
+    now = [0.0]
+    device = Scripted()
+    relay = Relay(device, 60, seconds_after_open=1.0, clock=lambda: now[0])
+    relay.handle(make_event())
+    assert device.next() == "on"
+    now[0] = 10.0
+    relay.door_opened()
+    until(lambda: relay.health().delivered == 2)
+    assert relay._switch_off_in_time() == 1.0
+    now[0] = 11.1
+    assert relay._switch_off_in_time() is None
+    assert device.next() == "off"
+    relay.close()
+
+
+def test_open_door_never_extends_the_time_and_switches_nothing_on() -> None:
+    now = [0.0]
+    device = Scripted()
+    relay = Relay(device, 2, seconds_after_open=60, clock=lambda: now[0])
+    relay.door_opened()
+    relay.handle(make_event())
+    assert device.next() == "on"
+    relay.door_opened()
+    until(lambda: relay.health().delivered == 3)
+    assert relay._switch_off_in_time() == 2
+    relay.close()
+    assert [device.next(), device.next()] == ["off", "close"]
+
+
+def test_grant_after_the_door_was_opened_has_its_full_time() -> None:
+    now = [0.0]
+    device = Scripted()
+    relay = Relay(device, 60, seconds_after_open=1.0, clock=lambda: now[0])
+    relay.door_opened()
+    relay.handle(make_event())
+    assert device.next() == "on"
+    assert relay._switch_off_in_time() == 60
+    relay.close()
+
+
+def test_request_to_exit_switches_the_relay_on() -> None:
+    device = Scripted()
+    relay = Relay(device, 60)
+    relay.open_for_exit()
+    assert device.next() == "on"
+    relay.close()
+    assert [device.next(), device.next()] == ["off", "close"]

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import fields
 from datetime import datetime
@@ -27,14 +27,18 @@ from tests.fakes.mqtt_broker import Broker, Wire, free_port, listening
 from tests.fixtures.events import NOON, make_event
 from tests.fixtures.waiting import until
 
-EVENT, STATE, CAMERA = (f"lclrr-edge/north/{name}" for name in ("event", "state", "camera"))
+EVENT, STATE, CAMERA, ALARM, CONTACT, TAMPER = (
+    f"lclrr-edge/north/{name}" for name in ("event", "state", "camera", "alarm", "contact", "tamper")
+)
 
 pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def publishing(broker: Broker, *, clock: Callable[[], float] = time.monotonic, **settings: Any) -> Iterator[MqttSink]:
-    with closing(MqttSink(broker.settings(**settings), clock=clock)) as sink:
+def publishing(
+    broker: Broker, *, clock: Callable[[], float] = time.monotonic, switches: Collection[str] = (), **settings: Any
+) -> Iterator[MqttSink]:
+    with closing(MqttSink(broker.settings(**settings), switches=switches, clock=clock)) as sink:
         sink._pause_seconds, sink._close_seconds = 0.1, 30.0
         yield sink
 
@@ -242,6 +246,76 @@ def test_home_assistant_template_returns_the_decision() -> None:
     said = json.loads(template.render(value_json=granted))
     assert (said["event_type"], said["label"], said["nonce"]) == ("granted", 'Zoë "Z"', "n")
     assert template.render(value_json=json.loads(notice("start", now=1, utc=NOON).to_json())) == ""
+
+
+# Alarms and inputs
+
+
+def say(kind: str, outcome: str) -> Event:
+    return notice(kind, outcome=outcome, reason="a reason", now=1, utc=NOON)
+
+
+def test_alarms_have_a_topic_and_are_not_retained(broker: Broker) -> None:
+    with listening(broker, ALARM, EVENT) as subscriber, publishing(broker) as sink:
+        for event in (say("input", "opened"), say("input", "forced open"), say("list", "rejected"), make_event()):
+            sink.handle(event)
+        until(lambda: sink.health().delivered == 4)
+        received = [subscriber.received.get(timeout=30) for _ in range(6)]
+    alarms = [json.loads(payload) for topic, payload, _ in received if topic == ALARM]
+    assert [alarm["outcome"] for alarm in alarms] == ["forced open", "rejected"]
+    assert {alarm["event_id"] for alarm in alarms} < {
+        json.loads(said)["event_id"] for topic, said, _ in received if topic == EVENT
+    }
+    with listening(broker, "lclrr-edge/#") as late:
+        topics = {late.received.get(timeout=30)[0] for _ in range(3)}
+    assert topics == {CAMERA, STATE, "lclrr-edge/north/contact"}
+
+
+def test_event_of_an_alarm_arrives_without_the_right_to_write_alarms(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    allowed = (
+        "topic readwrite lclrr-edge/north/event",
+        "topic write lclrr-edge/north/state",
+        "topic write lclrr-edge/north/camera",
+    )
+    (tmp_path / "rights").write_text("\n".join(("user terminal", *allowed, "topic write homeassistant/#", "")))
+    broker.start()
+    try:
+        with listening(broker, EVENT) as subscriber, publishing(broker) as sink:
+            sink.handle(say("list", "rejected"))
+            assert json.loads(subscriber.next(EVENT))["outcome"] == "rejected"
+            until(lambda: sink.health().delivered == 1)
+    finally:
+        broker.stop(kill=True)
+
+
+def test_contact_and_tamper_switch_are_retained_and_published_again(broker: Broker) -> None:
+    with listening(broker, STATE) as subscriber, publishing(broker, switches=("contact", "tamper")) as sink:
+        for outcome in ("closed", "tamper ended", "opened", "forced open", "tamper"):
+            sink.handle(say("input", outcome))
+        until(lambda: sink.health().delivered == 5)
+        assert subscriber.next(STATE) == "online"
+        with listening(broker, CONTACT, TAMPER) as late:
+            found = {late.received.get(timeout=30) for _ in range(2)}
+        assert found == {(CONTACT, "ON", True), (TAMPER, "ON", True)}
+        with listening(broker, CONTACT, TAMPER) as again:
+            for _ in range(2):
+                again.received.get(timeout=30)
+            connection = sink._client.socket()  # type: ignore[union-attr]
+            assert isinstance(connection, socket.socket)
+            connection.shutdown(socket.SHUT_RDWR)
+            assert {again.received.get(timeout=30)[:2] for _ in range(2)} == {(CONTACT, "ON"), (TAMPER, "ON")}
+
+
+def test_home_assistant_discovers_the_inputs_that_exist() -> None:
+    settings = MqttSettings(host="h", terminal="north")
+    names = {topic.split("/")[3]: fields for topic, fields in discovery(settings, ("contact", "tamper")).items()}
+    assert set(names) == {"camera", "contact", "tamper", "decision"}
+    assert (names["contact"]["state_topic"], names["contact"]["device_class"]) == (CONTACT, "door")
+    assert (names["tamper"]["state_topic"], names["tamper"]["device_class"]) == (TAMPER, "tamper")
+    assert len({fields["unique_id"] for fields in names.values()}) == 4
+    assert {topic.split("/")[3] for topic in discovery(settings, ("tamper",))} == {"camera", "tamper", "decision"}
+    assert {topic.split("/")[3] for topic in discovery(settings)} == {"camera", "decision"}
 
 
 def test_client_certificate_is_used(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ import pytest
 def test_no_sink_imports_a_package_that_may_be_missing() -> None:
     script = (
         "import sys, edge.audit.gate, edge.audit.report, edge.audit.crypto\n"
-        "import edge.sinks.gpio, edge.sinks.mqtt, edge.sinks.webhook\n"
-        "sys.exit(' '.join({'paho', 'gpiozero', 'cryptography', 'typer'} & set(sys.modules)) or 0)\n"
+        "import edge.inputs.monitor, edge.sinks.gpio, edge.sinks.mqtt, edge.sinks.webhook, edge.sinks.indicator\n"
+        "import edge.osdp.sink\n"
+        "late = {'paho', 'gpiozero', 'cryptography', 'typer', 'osdp', 'osdp_sys'}\n"
+        "sys.exit(' '.join(late & set(sys.modules)) or 0)\n"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

@@ -101,6 +101,8 @@ def test_text_lines_for_people() -> None:
     lost = notice("camera", outcome="lost", reason="no frame for 2 s", now=1, utc=NOON)
     assert line(lost) == "14:03:07  camera lost: no frame for 2 s"
     assert line(replace(lost, outcome="frozen", reason="no change")) == "14:03:07  camera frozen: no change"
+    assert line(replace(lost, kind="list", outcome="installed", reason="0123")) == "14:03:07  list installed: 0123"
+    assert line(replace(lost, kind="input", outcome="opened", reason=None)) == "14:03:07  input opened"
     start = replace(notice("start", now=1, utc=NOON), camera="front", kit="abababababab")
     assert line(start) == "14:03:07  watching front with kit abababababab"
     assert line(notice("stop", now=1, utc=NOON)) == "14:03:07  stopped"
