@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from ipaddress import ip_address
+from itertools import combinations
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -27,11 +28,18 @@ from edge.decision.track import GAP_SECONDS
 from edge.decision.visit import VisitRules
 from edge.errors import DoorListError, EdgeError, SettingsError, require
 from edge.files import read_bytes
+from edge.fleet import settings as fleet
+from edge.fleet.settings import FleetSettings
+from edge.inputs.monitor import InputSettings
 from edge.monitor.http_server import parse_address
+from edge.monitor.kiosk_page import KioskSettings
 from edge.monitor.metrics import MetricsSettings
+from edge.osdp import numbers
+from edge.osdp.settings import OsdpSettings, read_key
 from edge.sinks import mqtt, webhook
 from edge.sinks.command import check_seconds, split_command
 from edge.sinks.gpio import GpioSettings
+from edge.sinks.indicator import IndicatorSettings
 from edge.sinks.mqtt import MqttSettings
 from edge.sinks.webhook import WebhookSettings
 from edge.text import printable
@@ -156,11 +164,28 @@ class Settings:
     liveness: LivenessSettings = field(default_factory=LivenessSettings)
     events: EventSettings = field(default_factory=EventSettings)
     preview: PreviewSettings = field(default_factory=PreviewSettings)
+    kiosk: KioskSettings | None = None
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     audit: AuditSettings | None = None
     gpio: GpioSettings | None = None
+    inputs: InputSettings | None = None
+    indicator: IndicatorSettings | None = None
+    osdp: OsdpSettings | None = None
     mqtt: MqttSettings | None = None
     webhook: WebhookSettings | None = None
+    fleet: FleetSettings | None = None
+
+    def __post_init__(self) -> None:
+        require(self.kiosk is None or self.preview.address is not None, "[kiosk] needs the address of [preview]")
+        pins = {
+            "inputs": set() if self.inputs is None else {pin for pin, _ in self.inputs.pins.values()},
+            "gpio": set() if self.gpio is None else {self.gpio.pin},
+            "indicator": set() if self.indicator is None else set(self.indicator.pins),
+        }
+        for one, other in combinations(pins, 2):
+            require(pins[one].isdisjoint(pins[other]), f"[{one}] and [{other}] cannot use the same pin")
+        if self.inputs is not None:
+            require(self.gpio is not None or not self.inputs.exit_opens, "[inputs] exit_opens needs the relay of [gpio]")
 
     @property
     def needs_network(self) -> bool:
@@ -168,7 +193,7 @@ class Settings:
         camera, address = self.camera, self.preview.address
         remote_camera = "://" in camera.source or camera.source_file is not None or camera.source_env is not None
         public_preview = address is not None and not ip_address(parse_address(address)[0]).is_loopback
-        sends = any(part is not None for part in (self.events.on_grant, self.mqtt, self.webhook))
+        sends = any(part is not None for part in (self.events.on_grant, self.mqtt, self.webhook, self.fleet))
         return remote_camera or public_preview or sends
 
     def paths(self) -> list[Path]:
@@ -229,8 +254,12 @@ def problems(path: Path | None) -> list[str]:
         (split_command, settings.events.on_grant),
         (lambda file: Seal(read_bytes(file)), settings.audit and settings.audit.picture_key),
         (read_head_key, settings.audit and settings.audit.head_key_file),
+        (read_key, settings.osdp),
+        (lambda table: numbers.read(table.numbers_file), settings.osdp),
         (mqtt.credentials, settings.mqtt),
         (webhook.credentials, settings.webhook),
+        (lambda table: read_bytes(table.root), settings.fleet),
+        (fleet.credentials, settings.fleet),
     ]
     found = []
     for check, value in checks:

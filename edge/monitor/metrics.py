@@ -115,16 +115,21 @@ class Metrics(Site):
         decisions = [((str(count),), counters[count]) for count in (Count.GRANTED, Count.DENIED)]
         challenges = {"met": Count.CHALLENGES_MET, "not met": Count.CHALLENGES_NOT_MET}
         answers = [((outcome,), counters[count]) for outcome, count in challenges.items() if count in counters]
+        alarms = [((alarm,), number) for alarm, number in health["alarms"].items()]
         losses = [((sink, how), number) for sink, lost in health["sinks"].items() for how, number in lost.items()]
         for metric, about, labels, values in (
             ("edge_decisions", "Decisions on visits.", ["outcome"], decisions),
             ("edge_challenges", "Challenges to visitors.", ["outcome"], answers),
+            ("edge_alarms", "Alarms, by kind and outcome of the event.", ["alarm"], alarms),
             ("edge_sink_losses", "Events that did not reach the receiver.", ["sink", "how"], losses),
         ):
             family = core.CounterMetricFamily(metric, about, labels=labels)
             for names, value in values:
                 family.add_metric(names, value)
             yield family
+        if "controller_up" in health:
+            about = "1 while there is a Secure Channel to the door controller."
+            yield core.GaugeMetricFamily("edge_controller_up", about, int(health["controller_up"]))
         age = health["frame_age_seconds"]
         yield core.GaugeMetricFamily("edge_camera_up", "1 while the camera delivers new frames.", int(health["camera_up"]))
         yield core.GaugeMetricFamily("edge_frame_age_seconds", "Age of the last frame.", math.nan if age is None else age)

@@ -1,7 +1,8 @@
 """Events to an MQTT 5 broker, and through it to Home Assistant. The package paho-mqtt is loaded when a sink is opened.
 
-`lclrr-edge/<terminal>/event` carries every event as JSON (QoS 1, never retained: late subscribers must not see a grant);
-`.../state` is online or offline, `.../camera` is ON or OFF, `.../head` is the head of the audit log (all three retained).
+`lclrr-edge/<terminal>/event` carries every event as JSON (QoS 1, never retained: late subscribers must not see a grant), and
+`.../alarm` those that are alarms. Retained: `.../state` is online or offline, `.../camera`, `.../contact` and `.../tamper` are
+ON or OFF, `.../head` is the head of the audit log, and in a fleet `.../status` is what the door has.
 docs/guide/sinks.md: what receivers must check.
 """
 
@@ -12,13 +13,13 @@ import queue
 import re
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from edge.clock import boottime
 from edge.credentials import read_secret, tls_context
@@ -33,9 +34,17 @@ if TYPE_CHECKING:
 
 REPLY_SECONDS = 5.0  # for the broker, to accept a connection or acknowledge a message
 CHECK_SECONDS = 1.0  # between two looks at the connection
+STATUS_SECONDS = 300.0  # a status is published again after this time, even if nothing changed
 PAUSE_SECONDS = 5.0  # longest pause between two attempts: a grant expires meanwhile
 
 MAX_HEAD_BYTES = 1 << 16
+SWITCHES = {
+    "opened": ("contact", "ON"),
+    "closed": ("contact", "OFF"),
+    "tamper": ("tamper", "ON"),
+    "tamper ended": ("tamper", "OFF"),
+}
+"""Topic and state of an input by the outcome of its event. ON is open, as Home Assistant expects it."""
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +104,16 @@ class MqttSettings:
         return f"lclrr-edge/{self.terminal or re.sub('[^A-Za-z0-9_-]', '-', socket.gethostname()) or 'terminal'}"
 
 
+class StatusSource(Protocol):
+    """What is published as the status of a door."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what is published again when it changes."""
+
+    def message(self) -> Mapping[str, Any]:
+        """Return everything that is published."""
+
+
 class MqttSink(Worker[Event]):
     """A sink that publishes each event at least once, in order, also after a restart of the broker.
 
@@ -102,14 +121,24 @@ class MqttSink(Worker[Event]):
     except the queue, so no grant is repeated unchanged: each attempt reads the clock.
     """
 
-    def __init__(self, settings: MqttSettings, *, clock: Callable[[], float] = boottime) -> None:
+    def __init__(
+        self,
+        settings: MqttSettings,
+        *,
+        switches: Collection[str] = (),
+        status: Callable[[], StatusSource | None] = lambda: None,
+        clock: Callable[[], float] = boottime,
+    ) -> None:
+        """`switches` says which inputs the terminal has: contact, tamper. `status` returns None as long as there is none."""
         _require_paho()
-        self._settings = settings
+        self._settings, self._entities = settings, discovery(settings, switches)
         self._password, self._tls = credentials(settings)
         self._client: Client | None = None  # of the current connection; once it is down it stays down
         self._replies: Replies = queue.SimpleQueue()
-        self._camera = "ON"
+        self._states = {"camera": "ON"}  # by topic
         self._head = ""  # the newest one, as JSON
+        self._status = status
+        self._published: tuple[Mapping[str, Any] | None, float] = None, 0.0  # the facts of the newest status, and when
         if settings.user is not None and not settings.tls:
             log.warning("the MQTT password for %s is sent without encryption: tls is off", settings.host)
         super().__init__(
@@ -117,7 +146,7 @@ class MqttSink(Worker[Event]):
             name="the MQTT broker",
             capacity=settings.waiting,
             pause_seconds=PAUSE_SECONDS,
-            idle=self._maintain,
+            idle=self._idle,
             finish=self._disconnect,
             clock=clock,
         )
@@ -125,13 +154,16 @@ class MqttSink(Worker[Event]):
     def _send(self, event: Event) -> None:
         self._maintain()
         topic, settings, age_seconds = self._settings.topic, self._settings, self.waited_seconds()
-        if event.kind in ("start", "camera"):
-            self._camera = "OFF" if event.outcome in ("lost", "frozen") else "ON"
-            self._publish(f"{topic}/camera", self._camera, retain=True)
+        if (changed := _state(event)) is not None:
+            name, state = changed
+            self._states[name] = state
+            self._publish(f"{topic}/{name}", state, retain=True)
         fields = message(event, age_seconds=age_seconds, grant_seconds=settings.grant_seconds, names=settings.names)
         # The broker deletes a grant that a sleeping subscriber did not fetch in time.
         seconds = None if fields["nonce"] is None else max(1, math.ceil(settings.grant_seconds - age_seconds))
         self._publish(f"{topic}/event", strict_json(fields), expires_seconds=seconds)
+        if event.is_alarm:
+            self._publish_alarm(strict_json(fields))
         if event.head is not None:
             self._head = strict_json({name: fields[name] for name in ("sequence", "head", "head_mac", "utc")})
             try:
@@ -139,15 +171,42 @@ class MqttSink(Worker[Event]):
             except (DeliveryError, TemporaryError) as problem:  # the event arrived, so do not repeat it
                 log.warning("the head of the audit log was not published: %s", problem)
 
+    def _publish_alarm(self, payload: str) -> None:
+        try:
+            self._publish(f"{self._settings.topic}/alarm", payload)
+        except DeliveryError as problem:  # for example no right to write there: the event itself has arrived
+            log.warning("an alarm was published only as an event: %s", problem)
+
+    def _idle(self) -> float:
+        """Keep the connection and the status. Return the seconds until the next call."""
+        pause = self._maintain()
+        self._publish_status()
+        return pause
+
+    def _publish_status(self) -> None:
+        """Publish the status if it changed, or after some time."""
+        if (source := self._status()) is None:
+            return
+        facts, now = source.facts(), self._clock()
+        known, since = self._published
+        if facts != known or now - since >= STATUS_SECONDS:
+            self._published = facts, now
+            try:
+                self._publish(f"{self._settings.topic}/status", strict_json(source.message()), retain=True)
+            except DeliveryError as problem:  # for example no right to write there
+                log.warning("the status was not published: %s", problem)
+
     def _maintain(self) -> float:
         """Connect and announce this terminal, unless the connection is up. Return the seconds until the next look."""
         if not self._is_connected():
             self._close()
+            self._published = None, 0.0
             try:
                 self._connect()
-                for topic, fields in discovery(self._settings).items():
+                for topic, fields in self._entities.items():
                     self._publish(topic, strict_json(fields), retain=True)
-                self._publish(f"{self._settings.topic}/camera", self._camera, retain=True)
+                for name, state in self._states.items():
+                    self._publish(f"{self._settings.topic}/{name}", state, retain=True)
                 self._publish(f"{self._settings.topic}/state", "online", retain=True)
                 if self._head:
                     self._publish(f"{self._settings.topic}/head", self._head, retain=True)
@@ -281,12 +340,20 @@ def credentials(settings: MqttSettings) -> tuple[str | None, ssl.SSLContext | No
     return password, tls
 
 
-def discovery(settings: MqttSettings) -> dict[str, dict[str, Any]]:
-    """Return Home Assistant's configuration by topic: a sensor for the camera and an event entity for decisions."""
+def _state(event: Event) -> tuple[str, str] | None:
+    """Return the retained topic that an event changes, and its new state."""
+    if event.kind in ("start", "camera"):
+        return "camera", "OFF" if event.outcome in ("lost", "frozen") else "ON"
+    return SWITCHES.get(event.outcome or "") if event.kind == "input" else None
+
+
+def discovery(settings: MqttSettings, switches: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+    """Return Home Assistant's configuration by topic: camera, `switches`, and an event entity for decisions."""
     if not settings.discovery:
         return {}
     template = Template(files("edge.sinks").joinpath("home_assistant.json").read_text(encoding="utf-8"))
     root, terminal = settings.topic.split("/")  # letters, digits, - and _: they need no escapes in JSON
     label = ", 'label': value_json.label" if settings.names else ""
     entities = json.loads(template.substitute(topic=settings.topic, id=f"{root}-{terminal}", terminal=terminal, label=label))
-    return {f"{settings.discovery}/{topic}": fields for topic, fields in entities.items()}
+    used = {"camera", "decision", *switches}
+    return {f"{settings.discovery}/{topic}": fields for topic, fields in entities.items() if topic.split("/")[2] in used}

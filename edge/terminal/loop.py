@@ -25,12 +25,13 @@ from edge.decision.challenge import PROMPTS, LivenessSettings
 from edge.decision.door import AccessRules, Decision, Door
 from edge.decision.track import Tracker
 from edge.decision.visit import Sighting, VisitRules
-from edge.events.event import Event, decision_event, notice
+from edge.events.event import ALARMS, Event, News, decision_event, notice
 from edge.events.health import Count, Health
 from edge.events.sink import OutputClosed, Sink, deliver
 from edge.events.view import Mark, View, Viewer
 from edge.kit.store import KitChange
 from edge.stages import DECIDE, WHOLE, StageTimer, untimed
+from edge.terminal.guidance import guide
 from edge.terminal.temperature import read_temperature
 from edge.vision.detect import Face
 from edge.vision.liveness import relief
@@ -60,6 +61,7 @@ class Terminal:
         camera: Camera,
         *,
         door_list: AccessRules | None = None,
+        admit: Callable[[str, datetime], str | None] = lambda label, when: None,
         rules: VisitRules | None = None,
         liveness: LivenessSettings | None = None,
         sinks: Iterable[Sink] = (),
@@ -70,15 +72,16 @@ class Terminal:
         on_frame: Callable[[], None] = lambda: None,
         stage: StageTimer = untimed,
         changes: Callable[[], KitChange | None] = lambda: None,
+        news: Iterable[Callable[[], News | None]] = (),
         first_sequence: int = 1,
         temperature: Callable[[], float | None] = read_temperature,
     ) -> None:
         """`max_fps` limits the frames per second of a live camera, which is frozen if its frames do not change for
-        `frozen_seconds`. `clock` returns the time of day.
+        `frozen_seconds`. `admit` counts a grant, as for `Door`. `clock` returns the time of day.
 
         `on_frame` is called after each frame without an error. `stage` times the stages DECIDE and WHOLE. `changes` is called
-        between two frames and returns another kit to use, or news about kits. `first_sequence` numbers the first event.
-        `temperature` reads that of the device.
+        between two frames and returns another kit to use, or news about kits; `news` are the same for other parts, without a
+        kit. `first_sequence` numbers the first event. `temperature` reads that of the device.
         """
         self.recognizer, self.camera = recognizer, camera
         self.counters = Counter[str](dict.fromkeys(COUNTERS, 0))
@@ -86,6 +89,8 @@ class Terminal:
         self._rules = rules or VisitRules()
         self._sinks, self._viewers, self._clock = tuple(sinks), tuple(viewers), clock
         self._on_frame, self._stage, self._changes, self._temperature = on_frame, stage, changes, temperature
+        self._news = tuple(news)
+        self._alarms = {f"{kind} {outcome}": 0 for kind, outcome in sorted(ALARMS)}
         self._processed = math.nan  # capture time of the last frame without an error
         self._frame_seconds = 1 / max_fps if camera.live else 0.0
         self._next_frame = -math.inf
@@ -106,6 +111,7 @@ class Terminal:
             live_threshold=self._live_threshold(recognizer),
             rules=self._rules,
             door_list=door_list,
+            admit=admit,
             liveness=self._liveness,
         )
 
@@ -118,6 +124,8 @@ class Terminal:
             self._notify("start")
             while not (self.camera.ended or stop.is_set()):
                 self._guarded("a kit change was ignored", self._change_kit)
+                for newest in self._news:
+                    self._guarded("news were ignored", partial(self._report, newest))
                 self._guarded("a frame was ignored", self._next)
             if not stop.is_set():
                 self.finish()
@@ -159,6 +167,7 @@ class Terminal:
                 Count.CAMERA_RECONNECTS: camera.reconnects,
             },
             "sinks": {},
+            "alarms": dict(self._alarms),
             "failing": [],
         }
 
@@ -193,6 +202,10 @@ class Terminal:
             self._recognitions.clear()
             self.recognizer = change.recognizer
         self._notify("kit", outcome=change.outcome, reason=change.reason)
+
+    def _report(self, newest: Callable[[], News | None]) -> None:
+        if (news := newest()) is not None:
+            self._notify(news.kind, outcome=news.outcome, reason=news.reason)
 
     def _next(self) -> None:
         """Process the next frame. Without a frame, end the visits whose time is over."""
@@ -242,7 +255,7 @@ class Terminal:
         with self._stage(DECIDE):
             events = self._step(seen, frame.captured)
         if self._viewers and not is_skipped:
-            self._marks = tuple(self._mark(face, visit) for face, visit in faces)
+            self._marks = tuple(self._mark(frame, face, visit) for face, visit in faces)
         self._show(frame)
         self._processed = frame.captured
         self._on_frame()
@@ -286,6 +299,8 @@ class Terminal:
 
     def _deliver(self, event: Event) -> Event:
         event = replace(event, camera=self.camera.name, kit=self.recognizer.kit.id, sequence=next(self._sequences))
+        if event.is_alarm:
+            self._alarms[f"{event.kind} {event.outcome}"] += 1
         self.counters[Count.UNDELIVERED] += deliver(self._sinks, event)
         return event
 
@@ -336,7 +351,7 @@ class Terminal:
             live=seen.live,
         )
 
-    def _mark(self, face: Face, visit: int | None) -> Mark:
+    def _mark(self, frame: Frame, face: Face, visit: int | None) -> Mark:
         decision = None if visit is None else self._door.decision(visit)
         prompt = None if visit is None else self._door.prompt(visit)
         seen = None if visit is None else self._recognitions.get(visit)
@@ -348,7 +363,15 @@ class Terminal:
             text, detail = PROMPTS[prompt], ""
         elif seen is not None and seen.quality is not None and seen.quality.reason is not None:
             detail, state = seen.reason, "unusable"
-        return Mark(box_xyxy=face.box_xyxy, landmarks=face.landmarks, text=text, detail=detail, state=state)
+        return Mark(
+            box_xyxy=face.box_xyxy,
+            landmarks=face.landmarks,
+            text=text,
+            detail=detail,
+            state=state,
+            guidance=guide(frame, face, decision=decision, prompt=prompt, seen=seen),
+            visit=visit if decision is None else decision.visit,
+        )
 
 
 def run_until_signal(terminal: Terminal) -> int | None:

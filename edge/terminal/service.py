@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from string import Template
+from string import Template, digits
 
 from edge import errors, paths
 from edge import settings as configuration
@@ -30,6 +30,8 @@ STOP_SECONDS = 10.0
 """Until it is killed with all its processes. A running command gets its own time in addition, because it may close a door."""
 GROUPS = ("video", "render", "gpio")
 """The service joins those that exist on the device: cameras, the Raspberry Pi's camera stack, its pins."""
+SERIAL_GROUP = "dialout"
+"""With a door controller also this one, for the serial port."""
 
 
 class SystemdNotifier(Sink):
@@ -85,15 +87,35 @@ def unit_text(*, kit: Path | None, settings: Path | None, camera: str | None, us
     named = [*command, *map(str, active.paths())]
     reads_homes = any(Path(name).is_relative_to(home) for name in named for home in paths.HOME_FOLDERS)
     existing_groups = {group.gr_name for group in grp.getgrall()}
-    final: list[type[EdgeError]] = [EdgeError, errors.DoorListError, errors.SettingsError, errors.AuditChainError]
+    final: list[type[EdgeError]] = [
+        EdgeError,
+        errors.DoorListError,
+        errors.SettingsError,
+        errors.AuditChainError,
+        errors.FleetError,
+    ]
     final += KitError.__subclasses__()
     written = [active.kit.store, active.audit and active.audit.path.parent]
+    if active.osdp is not None and active.osdp.install_mode:  # the controller may set the key
+        written.append(active.osdp.key_file.absolute().parent)
+    if active.fleet is not None:  # it puts kits and lists where a person would
+        places = [kit or active.kit.path, active.door.list]
+        written += [active.fleet.folder, *(place.absolute().parent for place in places if place is not None)]
     # "-": a missing folder leads to our error message, not systemd's. There are no variables here, so $ is not doubled.
     more = [
         f"ReadWritePaths={quoted(f'-{folder}').replace('$$', '$')}"
         for folder in written
         if folder and not folder.is_relative_to(paths.STATE_FOLDER)
     ]
+    groups = [*GROUPS]
+    if active.osdp is not None:
+        groups.append(SERIAL_GROUP)
+        port = active.osdp.device.resolve()
+        if not port.name.startswith("tty"):
+            raise ServiceError(
+                f"{port} is not a serial port.", "Connect the adapter first, or name a port such as /dev/ttyUSB0."
+            )
+        more.append(f"DeviceAllow=char-{port.name.rstrip(digits)} rw")
     more += [] if active.needs_network else ["IPAddressDeny=any", "IPAddressAllow=localhost"]
     template = files("edge.terminal").joinpath("lclrr-edge.service").read_text(encoding="utf-8")
     return Template(template).substitute(
@@ -102,7 +124,7 @@ def unit_text(*, kit: Path | None, settings: Path | None, camera: str | None, us
         stop_seconds=f"{STOP_SECONDS + (active.events.on_grant_seconds if active.events.on_grant else 0):g}",
         final_codes=" ".join(map(str, sorted({kind.exit_code for kind in final}))),
         user=user,
-        groups=" ".join(group for group in GROUPS if group in existing_groups),
+        groups=" ".join(group for group in groups if group in existing_groups),
         state_name=paths.STATE_FOLDER.name,
         state_folder=paths.STATE_FOLDER,
         protect_home="read-only" if reads_homes else "yes",

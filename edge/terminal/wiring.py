@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -12,26 +12,39 @@ from pathlib import Path
 from edge import paths
 from edge.audit.gate import AuditGate
 from edge.camera.sources import open_camera
+from edge.decision.door import AccessRules
 from edge.decision.doorlist import DoorList
+from edge.errors import DoorListError, FleetError
 from edge.events.health import Count, Health
 from edge.events.sink import Sink
 from edge.events.view import Viewer
 from edge.files import read_bytes
+from edge.fleet.fleet import LIST, Fleet
+from edge.fleet.poller import Poller
+from edge.fleet.rules import FleetRules
+from edge.fleet.settings import FleetSettings
+from edge.fleet.status import FAILING, FleetStatus
+from edge.inputs.monitor import InputMonitor, open_monitor
 from edge.kit import format as kits
 from edge.kit import selftest
 from edge.kit.format import Kit
 from edge.kit.store import Store
 from edge.kit.watch import KitWatch, ProbationRecognizer
 from edge.monitor.annotate import VideoWriter
+from edge.monitor.kiosk_page import Kiosk
 from edge.monitor.metrics import Metrics
 from edge.monitor.preview import Preview
-from edge.settings import Settings, read_door_list
+from edge.osdp.sink import OsdpSink
+from edge.settings import Settings
 from edge.sinks import gpio
 from edge.sinks.command import CommandSink
-from edge.sinks.mqtt import MqttSink
+from edge.sinks.mqtt import MqttSink, StatusSource
 from edge.sinks.stdout import json_sink, text_sink
 from edge.sinks.webhook import WebhookSink
 from edge.stages import StageTimer, untimed
+from edge.terminal.controller import open_controller, warn_about_controller
+from edge.terminal.entry_counts import EntryCounts
+from edge.terminal.list_watch import ListWatch
 from edge.terminal.loop import Terminal
 from edge.terminal.service import SystemdNotifier
 from edge.text import printable
@@ -52,7 +65,6 @@ def open_terminal(
 
     A part that cannot work is an error now. `annotate` is a video file to write.
     """
-    door_list = None if settings.door.list is None else read_door_list(settings.door.list)
     public_key = None if settings.kit.public_key is None else read_bytes(settings.kit.public_key)
     systemd = SystemdNotifier()
     warnings: list[str] = []  # about the kit, said when all parts are open: an error must be the only sentence
@@ -61,15 +73,22 @@ def open_terminal(
         (say if is_open else warnings.append)(sentence)
 
     is_open = False
+    store_folder = paths.find_kit_store(settings.kit.store)
+    list_file = find_list(settings, store_folder)
+    lists = None if list_file is None else open_list(list_file, required=settings.fleet is None)
+    fleet: Fleet | None = None
+    status: FleetStatus | None = None
     with ExitStack() as stack:
         metrics = None if settings.metrics.address is None else stack.enter_context(Metrics(settings.metrics.address))
         stage = untimed if metrics is None else metrics.stage
         watch = None
-        load = partial(_load, settings=settings, door_list=door_list, stage=stage, say=warn)
-        if (store_folder := paths.find_kit_store(settings.kit.store)) is None:
+        load = partial(_load, settings=settings, lists=lists, stage=stage, say=warn)
+        if store_folder is None:
             recognizer = load(kits.read(kit, public_key))
         else:
             store = Store(store_folder, kit, load, public_key=public_key, series=settings.kit.series)
+            if settings.fleet is not None and list_file is not None:
+                fleet = open_fleet(settings.fleet, store, list_file)
             watch = stack.enter_context(KitWatch(store, seconds=settings.kit.watch_seconds))
             recognizer = watch.recognizer
         camera = stack.enter_context(
@@ -77,9 +96,14 @@ def open_terminal(
         )
         sinks: dict[str, Sink] = {}
         stack.callback(close_all, sinks)  # also if one of them cannot be opened
-        for name, sink in open_sinks(settings):
+        inputs = open_inputs(settings, sinks)
+        lights, controller = open_controller(settings, sinks)
+        for name, sink in open_sinks(settings, lambda: status):
             sinks[name] = sink
-        preview = None if settings.preview.address is None else stack.enter_context(Preview(settings.preview.address))
+        preview = None
+        if settings.preview.address is not None:
+            kiosk = None if settings.kiosk is None else Kiosk(settings.kiosk, mirror=not settings.liveness.mirrored)
+            preview = stack.enter_context(Preview(settings.preview.address, kiosk))
         receivers: tuple[Sink, ...] = (*sinks.values(), *([] if preview is None else [preview]))
         gate = None
         if settings.audit is not None:  # closed before the sinks, because it may still deliver to them
@@ -89,11 +113,15 @@ def open_terminal(
             fps = settings.camera.max_fps if camera.live else None
             video = stack.enter_context(closing(VideoWriter(annotate, fps, live=camera.live)))
         pictures = gate if settings.audit is not None and settings.audit.picture_key is not None else None
-        viewers: tuple[Viewer | None, ...] = (pictures, preview, video)
+        viewers: tuple[Viewer | None, ...] = (pictures, preview, video, lights)
+        rules: AccessRules | None = lists
+        if fleet is not None and lists is not None:
+            rules = FleetRules(fleet, lists, lambda: terminal.recognizer.kit.sha256)
         terminal = Terminal(
             recognizer,
             camera,
-            door_list=door_list,
+            door_list=rules,
+            admit=(lambda label, when: None) if lists is None else lists.admit,
             rules=settings.visits,
             liveness=settings.liveness,
             sinks=(systemd, *(receivers if gate is None else [gate])),
@@ -103,16 +131,27 @@ def open_terminal(
             on_frame=systemd.frame_processed,
             stage=stage,
             changes=(lambda: None) if watch is None else watch.next_change,
+            news=[part.next_change for part in (lists, inputs, controller, fleet) if part is not None],
             first_sequence=1 if gate is None else gate.next_sequence,
         )
 
-        health = partial(whole_health, terminal, sinks, gate)
+        if lists is not None:
+            lists.on_list = lambda found: _warn_about(found, lists.counts, terminal.recognizer.kit.manifest.labels, say)
+            stack.enter_context(lists)
+        if fleet is not None and lists is not None:
+            status = FleetStatus(
+                fleet, kit=lambda: terminal.recognizer.kit, list_version=lambda: lists.version, health=terminal.health
+            )
+            stack.enter_context(Poller(fleet))
+        health = partial(whole_health, terminal, sinks, gate, inputs, status, controller)
         if metrics is not None:
             metrics.watch(health)
             say(f"Metrics at {metrics.url}metrics")
         if preview is not None:
             preview.watch(health)
-            say(f"Preview at {preview.url}")
+            say(f"Preview at {preview.url}" + ("" if settings.kiosk is None else f", page for visitors at {preview.url}kiosk"))
+        if controller is not None:
+            warn_about_controller(settings, controller.numbers, recognizer.kit.manifest.labels, warn)
         is_open = True
         for sentence in warnings:
             say(sentence)
@@ -124,7 +163,7 @@ def open_terminal(
 
 
 def _load(
-    kit: Kit, settings: Settings, door_list: DoorList | None, stage: StageTimer, say: Callable[[str], None]
+    kit: Kit, settings: Settings, lists: ListWatch | None, stage: StageTimer, say: Callable[[str], None]
 ) -> ProbationRecognizer:
     """Make a recognizer. A kit that fails its self-test or finds no faces is rejected before the camera opens."""
     recognizer = selftest.check_with_detector(
@@ -142,23 +181,66 @@ def _load(
         say("warning: the liveness model of the kit is switched off: a photo or a phone can open the door.")
     if manifest.thresholds.provisional:
         say(f"warning: {manifest.thresholds.sentence} Do not use this kit for a door.")
-    missing = [] if door_list is None else door_list.people_not_in(manifest.labels)
+    if lists is not None and lists.door_list is not None:
+        _warn_about(lists.door_list, lists.counts, manifest.labels, say)
+    return recognizer
+
+
+def _warn_about(door_list: DoorList, counts: EntryCounts | None, labels: Iterable[str], say: Callable[[str], None]) -> None:
+    """Say what is probably wrong with a door list on this device."""
+    missing = door_list.people_not_in(labels)
     for name in missing[:MAX_WARNINGS]:
         say(f"warning: the door list names {printable(name)}, who is not in the kit.")
     if len(missing) > MAX_WARNINGS:
         say(f"warning: the door list names {len(missing) - MAX_WARNINGS} more people who are not in the kit.")
-    return recognizer
+    if counts is not None and door_list.limits_entries:
+        try:
+            counts.check()
+        except DoorListError as error:
+            say(f"warning: {error} Visitors with a number of entries are denied.")
 
 
-def open_sinks(settings: Settings) -> Iterator[tuple[str, Sink]]:
-    """Open the sinks of the settings, with their names, in the order of delivery."""
-    events = settings.events
+def find_list(settings: Settings, store_folder: Path | None) -> Path | None:
+    """Return where the door list is: at the place that the settings name, or in the folder of the fleet; None: no list."""
+    if settings.fleet is None:
+        return settings.door.list
+    if store_folder is None:
+        raise FleetError("A fleet needs a kit store.", "Name a folder in the settings: [kit] store.")
+    return settings.door.list or paths.find_fleet_folder(settings.fleet.folder, store_folder) / LIST
+
+
+def open_fleet(settings: FleetSettings, store: Store[ProbationRecognizer], list_file: Path) -> Fleet:
+    """Prepare the pulls of a terminal that belongs to a fleet."""
+    fleet = Fleet(settings, paths.find_fleet_folder(settings.folder, store.folder), list_file, store)
+    fleet.check_places()
+    return fleet
+
+
+def open_list(path: Path, *, required: bool) -> ListWatch:
+    """Read the door list, and prepare the count of the entries that its visitors use."""
+    return ListWatch(path, EntryCounts(paths.find_entry_counts(path)), required=required)
+
+
+def open_inputs(settings: Settings, sinks: dict[str, Sink]) -> InputMonitor | None:
+    """Open the relay and the inputs of the settings, which may switch the relay. Add them to the sinks."""
+    relay = None
     if settings.gpio is not None:
-        yield "gpio", gpio.open_sink(settings.gpio)
+        relay = sinks["gpio"] = gpio.open_sink(settings.gpio)
+    if settings.inputs is None:
+        return None
+    actions = {} if relay is None else {"on_exit": relay.open_for_exit, "on_open": relay.door_opened}
+    monitor = sinks["inputs"] = open_monitor(settings.inputs, **actions)
+    return monitor
+
+
+def open_sinks(settings: Settings, status: Callable[[], StatusSource | None] = lambda: None) -> Iterator[tuple[str, Sink]]:
+    """Open the other sinks of the settings, with their names, in the order of delivery."""
+    events = settings.events
     if events.on_grant is not None:
         yield "command", CommandSink(events.on_grant, events.on_grant_seconds)
     if settings.mqtt is not None:
-        yield "mqtt", MqttSink(settings.mqtt)
+        switches = [] if settings.inputs is None else settings.inputs.switches
+        yield "mqtt", MqttSink(settings.mqtt, switches=switches, status=status)
     if settings.webhook is not None:
         yield "webhook", WebhookSink(settings.webhook)
     if sys.stdout is not None and (events.json_lines or (events.json_lines is None and not sys.stdout.isatty())):
@@ -167,8 +249,15 @@ def open_sinks(settings: Settings) -> Iterator[tuple[str, Sink]]:
         yield "stderr", text_sink(sys.stderr)
 
 
-def whole_health(terminal: Terminal, sinks: Mapping[str, Sink], gate: AuditGate | None) -> Health:
-    """Return the health of the terminal with that of its sinks and audit log."""
+def whole_health(
+    terminal: Terminal,
+    sinks: Mapping[str, Sink],
+    gate: AuditGate | None,
+    inputs: InputMonitor | None,
+    status: FleetStatus | None = None,
+    controller: OsdpSink | None = None,
+) -> Health:
+    """Return the health of the terminal with that of its sinks, audit log, inputs, fleet and door controller."""
     health = terminal.health()
     for name, sink in sinks.items():
         counts = sink.health()
@@ -177,7 +266,15 @@ def whole_health(terminal: Terminal, sinks: Mapping[str, Sink], gate: AuditGate 
         counters = gate.counters()
         counters[Count.UNDELIVERED] += health["counters"][Count.UNDELIVERED]
         health["counters"] |= counters
-        health["failing"] = ["the audit log"] if gate.is_failing else []
+        health["failing"] += ["the audit log"] if gate.is_failing else []
+    if inputs is not None:
+        health["failing"] += inputs.failing
+    if controller is not None:
+        health["controller_up"] = controller.is_up
+        health["failing"] += controller.failing
+    if status is not None:
+        health["fleet"] = dict(status.message())
+        health["failing"] += ["the fleet"] if health["fleet"]["state"] in FAILING else []
     return health
 
 

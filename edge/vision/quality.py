@@ -25,7 +25,7 @@ REASONS = (CUT_OFF, TOO_SMALL, TURNED_AWAY, TOO_DARK, TOO_BRIGHT, LOW_CONTRAST, 
 _NOSE_DEPTH, _NOSE_AT = 0.5, (LANDMARKS[2, 1] - LANDMARKS[0, 1]) / (LANDMARKS[3, 1] - LANDMARKS[0, 1])
 _EYE_DISTANCE = float(LANDMARKS[1, 0] - LANDMARKS[0, 0])  # in crop heights
 _GRID = np.stack(np.meshgrid((np.arange(8) + 0.5) / 8, (np.arange(8) + 0.5) / 8), axis=-1).reshape(-1, 2)  # x, y
-_FULL_SIZE, _FULL_SHARPNESS = 32.0, 0.3  # eye distance and sharpness from which a face gains little
+FULL_SIZE, _FULL_SHARPNESS = 32.0, 0.3  # eye distance and sharpness from which a face gains little
 _INNER = (slice(12, 68), slice(10, 54))  # the part of a crop of SIZE with almost no background
 
 
@@ -80,7 +80,7 @@ class Quality:
     @property
     def grade(self) -> float:
         """Size, sharpness and direction as one number from 0 to 1, to find the better of two frames."""
-        size, sharpness = min(self.size / _FULL_SIZE, 1.0), min(self.sharpness / _FULL_SHARPNESS, 1.0)
+        size, sharpness = min(self.size / FULL_SIZE, 1.0), min(self.sharpness / _FULL_SHARPNESS, 1.0)
         ahead = float(np.prod(np.cos(np.radians([self.yaw, self.pitch, self.roll]))))
         return size * sharpness * max(ahead, 0.0)
 

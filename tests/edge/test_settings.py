@@ -253,6 +253,19 @@ def test_shown_settings_hide_passwords() -> None:
     assert '"***"' in as_toml(Settings().override(camera={"source": "http://["}))
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[gpio]\npin = 5\n[inputs]\ncontact_pin = 5", "[inputs] and [gpio] cannot use the same pin"),
+        ("[inputs]\nexit_pin = 5\nexit_opens = true", "[inputs] exit_opens needs the relay of [gpio]"),
+        ("[inputs]", "contact_pin, exit_pin or tamper_pin must be set"),
+        ("[inputs]\ncontact_pin = 2\npull = 'high'", "pull must be one of up, down, none, not 'high'"),
+    ],
+)
+def test_inputs_that_cannot_work_are_problems(text: str, sentence: str) -> None:
+    assert [sentence in problem for problem in problems(text)] == [True]
+
+
 def test_template_changes_nothing_and_has_every_key() -> None:
     assert parse(TEMPLATE.encode()) == Settings()
     keys = re.findall(r"^# (\w+) = ", TEMPLATE, re.MULTILINE)

@@ -19,7 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from edge.errors import EdgeError
-from trainer.console import doors, jobs, kits, login, people, settings, train, visits
+from trainer.console import doors, fleet, jobs, kits, login, people, settings, train, visits
 from trainer.console.call import Call, Page, wants_json
 from trainer.console.guard import SAFE, Guard, LimitedBody
 from trainer.console.sessions import Session, SessionStore
@@ -32,6 +32,7 @@ PAGES: tuple[Page, ...] = (
     *train.PAGES,
     *kits.PAGES,
     *doors.PAGES,
+    *fleet.PAGES,
     *visits.PAGES,
     *jobs.PAGES,
     *settings.PAGES,

@@ -9,16 +9,16 @@ from urllib.parse import urlsplit
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from edge.addresses import is_loopback
 from edge.credentials import read_secret
 from edge.errors import EdgeError
-from edge.sinks.webhook import is_loopback
 from trainer.console import door_list
 from trainer.console.call import Call, Page
 from trainer.console.door_list import find, path_of
 from trainer.console.text import Language
 from trainer.console.train import local_time, number
 from trainer.console.visits import reason_text
-from trainer.site import door_status, doors
+from trainer.site import door_status, doors, fleet
 from trainer.site.door_status import Status
 from trainer.site.doors import Door
 
@@ -48,7 +48,12 @@ def show(call: Call) -> Response:
 
 def _all(call: Call, typed: Typed | None = None, problem: EdgeError | None = None) -> Response:
     facts, status = _facts(call), HTTPStatus.OK if problem is None else HTTPStatus.BAD_REQUEST
-    values = {"facts": facts, "summary": _summary(call.text, facts), "typed": typed or Typed()}
+    values = {
+        "facts": facts,
+        "summary": _summary(call.text, facts),
+        "typed": typed or Typed(),
+        "has_fleet": fleet.exists(call.site),
+    }
     return call.render("doors.html", status=status, problem=problem, **values)
 
 

@@ -15,7 +15,7 @@ from trainer.site.jobs import DONE, JobState
 from trainer.site.kits import AGAIN_STAGES, BUILD_STAGES, PUBLISHING
 from trainer.site.training import STAGES
 
-NEXT = {"train": "/train", "build": "/kits", "again": "/kits", "import": "/people", "forget": "/people"}
+NEXT = {"train": "/train", "build": "/kits", "again": "/kits", "import": "/people", "forget": "/people", "fleet": "/fleet"}
 """The page that shows the result of a job, by its kind."""
 MINUTE = 60
 

@@ -75,12 +75,12 @@ def build(call: Call) -> Response:
     words += [f"--precision={call.value('precision')}", *_liveness(call)]
     if call.value("name").strip():
         words.append(f"--name={kits.check_new_name(call.site, call.value('name').strip())}")
-    return _start(call, words, _key(call))
+    return _start(call, words, read_key(call))
 
 
 def again(call: Call) -> Response:
     """Start to pack a kit again with a higher version, and show its job."""
-    kit, key = _kit(call), _key(call)
+    kit, key = _kit(call), read_key(call)
     if kit.signed and not key:
         raise UsageError(call.text("kits.key_missing"), call.text("kits.key_missing_hint"))
     return _start(call, [f"--again={kit.name}"], key)
@@ -100,7 +100,7 @@ def _chosen_doors(call: Call) -> list[str]:
     return [door for door in call.form.getlist("door") if isinstance(door, str)]
 
 
-def _key(call: Call) -> bytes:
+def read_key(call: Call) -> bytes:
     """Return the private key of the form; empty if none was chosen."""
     sent = call.form.get("key")
     if not isinstance(sent, UploadFile) or not sent.filename:

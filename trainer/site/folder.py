@@ -7,6 +7,7 @@ kits/*.kit         as `edge-export release` and `build` write them, and a result
 liveness/*.onnx    liveness models that a kit can contain
 published.json     which kit was copied to which door
 doors.toml         the doors; lists/DOOR.toml is the door list of each
+fleet.toml         repository and broker, if the site has a fleet; written by hand
 console.db         consent, visits, jobs, users, and the trail of changes
 """
 

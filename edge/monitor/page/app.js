@@ -16,7 +16,7 @@ const number = (value, digits) => (typeof value === "number" ? value.toFixed(dig
 
 function row(event) {
   const decision = event.kind === "decision";
-  const who = decision ? event.label || "unknown person" : ["camera", "kit", "challenge"].includes(event.kind) ? event.kind : "terminal";
+  const who = decision ? event.label || "unknown person" : ["start", "stop"].includes(event.kind) ? "terminal" : event.kind;
   const outcome = event.outcome || { start: "started", stop: "stopped" }[event.kind];
   const numbers = decision ? `${number(event.confidence, 2)}, needs ${number(event.threshold, 2)}` : "";
   const time = element("time", "", new Date(event.utc).toLocaleTimeString());

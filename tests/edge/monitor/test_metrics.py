@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from edge.errors import ListenError, UsageError
+from edge.events.event import ALARMS, News
 from edge.events.health import Count, Health
 from edge.monitor.metrics import Metrics, MetricsSettings, problems
 from edge.settings import parse
@@ -34,6 +35,7 @@ LABELS: dict[str, set[str] | None] = {
     "outcome": {"granted", "denied"},
     "stage": set(STAGES),
     "how": {"failed", "dropped"},
+    "alarm": {f"{kind} {outcome}" for kind, outcome in ALARMS},
     **dict.fromkeys(("le", "sink", "version", "kit")),
 }
 """Allowed values of each label; None: any."""
@@ -73,6 +75,7 @@ def health(**changes: Any) -> Health:
         "temperature_celsius": 48.3,
         "counters": dict.fromkeys([*COUNTERS, Count.CAMERA_DROPPED, Count.CAMERA_BROKEN, Count.CAMERA_RECONNECTS], 0),
         "sinks": {},
+        "alarms": {},
         "failing": [],
     }
     return cast(Health, usual | changes)
@@ -105,6 +108,26 @@ def test_metrics_count_what_a_terminal_did_without_names(metrics: Metrics) -> No
                 assert allowed is None or value in allowed
     for name in recognizer.kit.manifest.labels:
         assert not re.search(rf"\b{name}\b", text + get(f"{metrics.url}healthz")[2])
+
+
+def test_alarms_are_counted_by_kind_and_outcome(metrics: Metrics) -> None:
+    news = iter([News(kind="input", outcome=outcome) for outcome in ("opened", "forced open", "forced open", "tamper")])
+    _, terminal = run_to_end(SceneCamera(empty_room(6)), news=[lambda: next(news, None)])
+    metrics.watch(terminal.health)
+    found = {name: number for name, number in samples(metrics.url).items() if name.startswith("edge_alarms_total,")}
+    assert len(found) == len(ALARMS), "each alarm has a number from the start"
+    assert {name: number for name, number in found.items() if number} == {
+        "edge_alarms_total,input forced open": 2,
+        "edge_alarms_total,input tamper": 1,
+    }
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_link_to_a_door_controller_is_a_metric_only_if_there_is_one(metrics: Metrics, is_up: bool) -> None:
+    metrics.watch(health)
+    assert "edge_controller_up" not in samples(metrics.url)
+    metrics.watch(lambda: health(controller_up=is_up))
+    assert samples(metrics.url)["edge_controller_up"] == is_up
 
 
 def test_age_is_nan_before_the_first_frame(metrics: Metrics) -> None:

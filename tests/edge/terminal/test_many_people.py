@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,6 +25,7 @@ from edge.settings import Settings
 from edge.sinks.stdout import text_line
 from edge.stages import untimed
 from edge.terminal import wiring
+from edge.terminal.list_watch import ListWatch
 from edge.terminal.loop import Terminal
 from edge.vision.detect import Face
 from edge.vision.preprocess import LANDMARKS
@@ -165,11 +167,12 @@ def test_loaded_kit_does_not_keep_the_bytes_of_its_graph() -> None:
     assert getattr(recognizer._session, "_model_bytes", None) is None
 
 
-def test_warnings_about_a_door_list_are_few() -> None:
+def test_warnings_about_a_door_list_are_few(tmp_path: Path) -> None:
     names = ", ".join(f'"guest {i}"' for i in range(1000))
     said: list[str] = []
     kit = kits.parse(large_kit(FEW, "pixels", detector=yunet()))
-    wiring._load(kit, Settings(), DoorList.parse(f"[[allow]]\npeople = [{names}]".encode()), untimed, said.append)
+    (tmp_path / "list.toml").write_text(f"[[allow]]\npeople = [{names}]")
+    wiring._load(kit, Settings(), ListWatch(tmp_path / "list.toml"), untimed, said.append)
     about_list = [text for text in said if "door list" in text]
     assert len(about_list) == wiring.MAX_WARNINGS + 1
     assert f"{1000 - wiring.MAX_WARNINGS} more people" in about_list[-1]

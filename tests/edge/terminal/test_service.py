@@ -297,6 +297,21 @@ def test_unit_has_the_required_lines() -> None:
     assert not {"0", "31", "32", "40"} & set(codes), "a camera may come back, a disk may have space again"
 
 
+def test_unit_for_a_door_controller_allows_the_kind_of_its_serial_port(tmp_path: Path) -> None:
+    settings = tmp_path / "door.toml"
+    table = '[osdp]\ndevice = "/dev/ttyUSB7"\nkey_file = "key"\nnumbers_file = "numbers.toml"\n'
+    settings.write_text(table)
+    text = unit(settings=settings)
+    assert "DeviceAllow=char-ttyUSB rw" in text.splitlines()
+    assert "DeviceAllow=char-ttyUSB rw" not in unit()
+    assert f"-{tmp_path}" not in text
+    settings.write_text(table.replace("/dev/ttyUSB7", "/dev/serial/by-id/missing"))
+    with pytest.raises(ServiceError, match="is not a serial port"):
+        unit(settings=settings)
+    settings.write_text(f"{table}install_mode = true\n")
+    assert f"ReadWritePaths=-{tmp_path}" in unit(settings=settings)
+
+
 def test_network_is_denied_if_not_needed() -> None:
     assert "IPAddressDeny=any" in unit()
     assert "IPAddressDeny" not in unit(camera="rtsp://camera/1")

@@ -5,23 +5,33 @@ from __future__ import annotations
 import json
 import resource
 import subprocess
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import gpiozero
 import pytest
+from gpiozero.pins.mock import MockFactory
 
 from edge.audit.crypto import write_keys
 from edge.audit.log import AuditLog
 from edge.audit.report import decrypt_pictures
 from edge.events.event import notice
+from edge.events.sink import Sink
+from edge.files import write_atomically
+from edge.inputs.monitor import InputSettings, open_monitor
+from edge.settings import parse
 from edge.terminal import wiring
 from tests.fakes.mqtt_broker import Broker, listening
+from tests.fakes.scene_camera import SceneCamera
 from tests.fakes.sinks import CallbackSink, RecordingSink, fail
 from tests.fakes.webhook_server import SECRET, WebhookServer
 from tests.fixtures import orl_door
 from tests.fixtures.command import command, environment
 from tests.fixtures.events import NOON
 from tests.fixtures.orl_door import GUEST, STRANGER, empty_room, frames
+from tests.fixtures.terminals import run_to_end
+from tests.fixtures.waiting import until
 
 EVENT = "lclrr-edge/north/event"
 
@@ -154,6 +164,85 @@ def test_grant_that_cannot_be_logged_opens_nothing(tmp_path: Path) -> None:
     ]
     assert not any(event["outcome"] == "granted" for event in events)
     assert not (tmp_path / "opened").exists()
+
+
+# Inputs
+
+
+@pytest.fixture
+def pins() -> Iterator[MockFactory]:
+    before = gpiozero.Device.pin_factory
+    gpiozero.Device.pin_factory = MockFactory()
+    yield gpiozero.Device.pin_factory
+    gpiozero.Device.pin_factory = before
+
+
+def test_inputs_switch_the_relay_and_become_events(pins: MockFactory) -> None:
+    chosen = parse(
+        b"[gpio]\npin = 17\nseconds = 60.0\nseconds_after_open = 0.0\n"
+        b"[inputs]\ncontact_pin = 5\nexit_pin = 6\nexit_opens = true\n"
+    )
+    sinks: dict[str, Sink] = {}
+    monitor = wiring.open_inputs(chosen, sinks)
+    assert monitor is not None
+    assert list(sinks) == ["gpio", "inputs"]
+    relay, contact, button = (pins.pin(number) for number in (17, 5, 6))
+    contact.drive_low()
+    until(lambda: (news := monitor.next_change()) is not None and news.outcome == "closed")
+    button.drive_low()
+    until(lambda: relay.state)
+    contact.drive_high()
+    until(lambda: not relay.state)
+    events, _ = run_to_end(SceneCamera(empty_room(6)), news=[monitor.next_change], sinks=sinks.values())
+    assert events.of("input") == [("exit requested", None), ("opened", None)]
+    assert events.decisions == []
+    wiring.close_all(sinks)
+
+
+def test_grant_permits_to_open_the_door(pins: MockFactory) -> None:
+    sinks: dict[str, Sink] = {}
+    monitor = wiring.open_inputs(parse(b"[inputs]\ncontact_pin = 5\n"), sinks)
+    assert monitor is not None
+    pins.pin(5).drive_low()
+    until(lambda: (news := monitor.next_change()) is not None and news.outcome == "closed")
+    run_to_end(SceneCamera(frames(GUEST, 8)), sinks=sinks.values())
+    pins.pin(5).drive_high()
+    assert until(monitor.next_change).outcome == "opened"
+    pins.pin(5).drive_low()
+    assert until(monitor.next_change).outcome == "closed", "it was not forced open"
+    wiring.close_all(sinks)
+
+
+def test_input_that_cannot_be_read_is_in_the_health(pins: MockFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, terminal = run_to_end(SceneCamera(empty_room(2)))
+    assert wiring.whole_health(terminal, {}, None, None)["failing"] == []
+    monkeypatch.setattr("edge.inputs.monitor.GpioPin.read", fail)
+    with closing(open_monitor(InputSettings(contact_pin=5))) as monitor:
+        until(lambda: wiring.whole_health(terminal, {}, None, monitor)["failing"] == ["the door contact"])
+
+
+def test_changed_list_is_taken_up_by_the_whole_terminal(tmp_path: Path) -> None:
+    (tmp_path / "door.kit").write_bytes(orl_door.kit())
+    orl_door.video(tmp_path / "visits.avi", frames(GUEST, 8), empty_room(12))
+    file = tmp_path / "list.toml"
+    file.write_text(f'[[allow]]\npeople = ["{GUEST}"]\n')
+    said: list[str] = []
+    chosen = parse(
+        f'[camera]\nsource = "{tmp_path}/visits.avi"\n[events]\njson_lines = false\n'
+        f'[door]\nlist = "{file}"\n[audit]\npath = "{tmp_path}/audit.db"\n'.encode()
+    )
+    with wiring.open_terminal(chosen, tmp_path / "door.kit", say=said.append) as terminal:
+        write_atomically(file, b'[[allow]]\npeople = ["nemo"]\n')
+        until(lambda: "warning: the door list names nemo, who is not in the kit." in said)
+        terminal.run()
+    with closing(AuditLog(tmp_path / "audit.db", read_only=True)) as log:
+        facts = [entry.facts for entry in log.entries()]
+    assert [(fact["kind"], fact["outcome"]) for fact in facts] == [
+        ("start", None),
+        ("list", "installed"),
+        ("decision", "denied"),
+        ("stop", None),
+    ]
 
 
 def test_close_all_closes_every_sink() -> None:
