@@ -98,6 +98,8 @@ def test_new_site_says_what_to_do_and_the_first_person_is_added(browser: Browser
 
 
 def test_person_is_added_with_the_keyboard_only(visitor: Visitor, console: Console) -> None:
+    # Playwright does not wait until it intercepts choosers. A first listener now has it done long before the key is pressed.
+    visitor.page.on("filechooser", lambda chooser: None)
     page = visitor.visit("/people")
     _tab_to(page, page.get_by_label("Name", exact=True))
     page.keyboard.type("Kim")
