@@ -11,6 +11,7 @@ from edge.events.event import utc_text
 from edge.events.health import Count, Health
 from edge.fleet.fleet import Fleet
 from edge.kit.format import Kit
+from edge.kit.store import KitChange
 
 SCHEMA = 1
 FAILING = ("failed", "stale")
@@ -54,16 +55,18 @@ class FleetStatus:
         kit: Callable[[], Kit],
         list_version: Callable[[], str],
         health: Callable[[], Health],
+        refused: Callable[[], KitChange | None],
         rates: Rates | None = None,
         utc: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`kit`, `list_version` and `health` are those in use at the door."""
+        """`kit`, `list_version` and `health` are those in use at the door. `refused` is the last kit that did not work."""
         self._fleet, self._kit, self._list_version, self._health, self._utc = fleet, kit, list_version, health, utc
+        self._refused = refused
         self._rates = rates or Rates()
 
     def facts(self) -> Mapping[str, Any]:
         """Return what is published again when it changes."""
-        kit = self._kit()
+        kit, refused = self._kit(), self._refused()
         found = self._fleet.status()
         del found["timestamp"], found["verified"]
         return {
@@ -71,6 +74,7 @@ class FleetStatus:
             **found,
             "kit": kit.id,
             "kit_version": kit.manifest.kit_version,
+            "refused_kit": None if refused is None else {"outcome": refused.outcome, "reason": refused.reason},
             "list": self._list_version(),
         }
 

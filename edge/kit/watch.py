@@ -84,6 +84,8 @@ class KitWatch:
         self._changes: deque[KitChange] = deque()
         self._wake, self._closed = threading.Event(), False
         self._fallback: ProbationRecognizer | None = None  # loaded, in case the active kit fails
+        self.refused: KitChange | None = None
+        """The last kit that was rejected or rolled back, unless another one was installed since then."""
         self._seen = self._handled = self._stamps()  # before the start: later changes are noticed
         self.recognizer, changes = store.start()
         self.recognizer.on_probation_end = self._wake.set
@@ -182,6 +184,7 @@ class KitWatch:
     def _report(self, change: KitChange) -> None:
         log.warning("kit %s: %s", change.outcome, change.reason)
         self._changes.append(change)
+        self.refused = None if change.outcome == "installed" else change
 
     def _stamps(self) -> _Stamps:
         return _Stamps(file_stamp(self._store.dropped), file_stamp(self._store.folder / RECORD))

@@ -140,7 +140,11 @@ def open_terminal(
             stack.enter_context(lists)
         if fleet is not None and lists is not None:
             status = FleetStatus(
-                fleet, kit=lambda: terminal.recognizer.kit, list_version=lambda: lists.version, health=terminal.health
+                fleet,
+                kit=lambda: terminal.recognizer.kit,
+                list_version=lambda: lists.version,
+                health=terminal.health,
+                refused=lambda: None if watch is None else watch.refused,
             )
             stack.enter_context(Poller(fleet))
         health = partial(whole_health, terminal, sinks, gate, inputs, status, controller)

@@ -52,4 +52,6 @@ def _failures(rollout: Rollout, reports: Mapping[str, Report], alarms: Sequence[
     """Return what doors of the group said about the kit of the rollout."""
     kit = kit_id(kit_sha256(rollout.kit))
     doors = {report.terminal: door for door, report in reports.items()}
-    return {doors[alarm.terminal]: alarm.sentence for alarm in alarms if alarm.kit == kit and alarm.terminal in doors}
+    reported = [report.refused for report in reports.values() if report.refused is not None]
+    said = [*alarms, *reported]
+    return {doors[alarm.terminal]: alarm.sentence for alarm in said if alarm.kit == kit and alarm.terminal in doors}

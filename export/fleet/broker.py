@@ -57,6 +57,8 @@ class Report:
     verified: str = ""
     """UTC of the last verified pull."""
     decisions_per_hour: int | None = None
+    refused: "KitAlarm | None" = None
+    """The last kit that did not work at the door."""
 
     @property
     def problem(self) -> str:
@@ -204,7 +206,8 @@ class Reader:
             if topic == STATE:
                 self._online[terminal] = data == b"online"
             elif topic == ALARM:
-                alarm = _kit_alarm(terminal, data)
+                fields = _object(data)
+                alarm = _kit_alarm(terminal, fields) if fields.get("kind") == "kit" else None
                 self._alarms += [alarm] if alarm is not None and len(self._alarms) < MAX_ALARMS else []
             elif data:
                 self._statuses[terminal] = data
@@ -236,6 +239,7 @@ def parse(terminal: str, data: bytes, *, online: bool) -> Report | None:
         error=_text(fields.get("error")),
         verified=_text(fields.get("verified")),
         decisions_per_hour=_number(fields.get("decisions_per_hour")),
+        refused=_kit_alarm(terminal, refused) if isinstance(refused := fields.get("refused_kit"), dict) else None,
     )
 
 
@@ -253,11 +257,10 @@ def _contradictory(reports: Sequence[Report]) -> Report:
     return replace(Report(group=reports[0].group, door=reports[0].door), error=f"several terminals are this door: {names}")
 
 
-def _kit_alarm(terminal: str, data: bytes) -> KitAlarm | None:
-    """Return an alarm if it is about a kit: its reason begins with the id of the kit."""
-    fields = _object(data)
+def _kit_alarm(terminal: str, fields: Mapping[str, Any]) -> KitAlarm | None:
+    """Return an alarm if a kit did not work: the reason begins with the id of the kit."""
     outcome, (kit, _, why) = _text(fields.get("outcome")), _text(fields.get("reason")).partition(": ")
-    if fields.get("kind") != "kit" or outcome not in ("rejected", "rolled back") or kit_id(kit) != kit:
+    if outcome not in ("rejected", "rolled back") or kit_id(kit) != kit:
         return None
     return KitAlarm(terminal=terminal, kit=kit, sentence=f"{outcome} the kit {kit}: {why}")
 

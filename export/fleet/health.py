@@ -150,6 +150,8 @@ def waits_for(rollout: Rollout, report: Report | None) -> str:
     if report is None:
         return "has not reported"
     kit = kit_id(kit_sha256(rollout.kit))
+    if report.refused is not None and report.refused.kit == kit:
+        return report.refused.sentence
     return report.problem or ("" if report.kit == kit else f"does not have the kit {kit} yet")
 
 

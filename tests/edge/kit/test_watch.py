@@ -196,6 +196,16 @@ def test_kit_not_on_probation_is_not_rolled_back(store: Store[ProbationRecognize
     assert store.record().rolled_back == {}
 
 
+def test_refused_kit_is_known_until_another_one_is_installed(store: Store[ProbationRecognizer]) -> None:
+    refused: list[str] = []
+
+    def note(kit_watch: KitWatch) -> None:
+        refused.append("" if kit_watch.refused is None else kit_watch.refused.outcome)
+
+    run_terminal(store, note, drop_bad(store, kit_with_wrong_results(4)), note, drop(store, kit(5)), note)
+    assert refused == ["", "rejected", ""]
+
+
 def test_damaged_record_rejects_new_kits_and_stops_nothing(store: Store[ProbationRecognizer]) -> None:
     events, terminal, numbers = run_terminal(store, lambda _: (store.folder / RECORD).write_text("{"), drop_bad(store, kit(4)))
     ((outcome, reason),) = events.of("kit")

@@ -177,6 +177,19 @@ def test_wrong_password_is_an_error(broker: Broker, run: Callable[..., Any]) -> 
     assert (code, "cannot be read" in message) == (50, True)
 
 
+def test_kit_that_the_status_says_was_refused_stops_the_rollout(
+    fleet: Fleet, terminals: Terminals, run: Callable[..., Any]
+) -> None:
+    """No reader was there when the alarm was sent."""
+    fleet.publish_kit(2)
+    refused = {"outcome": "rejected", "reason": f"{NEW}: the self-test failed"}
+    terminals.report("d1", kit="f" * 12, refused_kit=refused)
+    assert f"rejected the kit {NEW}: the self-test failed" in run("status")[1]
+    code, _, message = run("advance", "--group", "north", "--after", "0")
+    assert (code, f"d1 rejected the kit {NEW}: the self-test failed" in message) == (51, True)
+    assert "The rollout is stopped" in message
+
+
 def test_rollout_is_advanced_and_stopped_by_command(fleet: Fleet, terminals: Terminals, run: Callable[..., Any]) -> None:
     advance = ("--group", "north", "--after", "0", "--steps", "0.5,1")
     assert run("advance", *advance)[0] == 2, "there is no rollout"
