@@ -5,11 +5,8 @@ kits/NAME.kit and a result (.json) beside it, which the console shows. A job tha
 """
 
 import json
-import signal
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +28,7 @@ from export.nodes import Precision
 from export.pack import repack
 from trainer.data import detector as detectors
 from trainer.model import Model
+from trainer.parallel import sigint_ignored
 from trainer.site import kits, liveness_files, models, publishing, trail
 from trainer.site.folder import Site, utc_now
 from trainer.site.jobs import Job
@@ -131,7 +129,7 @@ def carry_out(plan: Plan, job: Job, *, who: str) -> Released:
     seconds = round(time.monotonic() - started, 1)
     result = facts | _facts(kit) | {"schema": RESULT_SCHEMA, "options": plan.options, "who": who, "seconds": seconds}
     result["created"] = utc_now()
-    with _not_cancelled():
+    with sigint_ignored():  # what is published cannot be taken back
         job.stage(SAVING)
         name = _write(plan, data, result, who)
         deliveries: list[Delivery] = []
@@ -236,16 +234,3 @@ def _new_name(site: Site) -> str:
     while (site.kits / f"{(name := f'{datetime.now():%Y%m%d-%H%M%S}')}{KIT}").exists():
         time.sleep(0.1)
     return name
-
-
-@contextmanager
-def _not_cancelled() -> Iterator[None]:
-    """Ignore SIGINT: what is published cannot be taken back, so a job cannot be cancelled from here on."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -63,13 +63,14 @@ def each(
     tasks = (delayed(_with_one_thread)(function, *call, *shared) for call in calls)
     with parallel_config("loky", inner_max_num_threads=1), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* tasks which were still being processed")  # the caller may stop early
-        with _sigint_ignored():  # the workers start here and inherit this: on Ctrl-C they print no traceback
+        with sigint_ignored():  # the workers start here and inherit this: on Ctrl-C they print no traceback
             results = Parallel(n_jobs=jobs, return_as="generator" if ordered else "generator_unordered")(tasks)
         yield from results
 
 
 @contextmanager
-def _sigint_ignored() -> Iterator[None]:
+def sigint_ignored() -> Iterator[None]:
+    """Ignore SIGINT. Only the main thread can."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from edge.monitor.preview import Preview
-from tests.fixtures.console import PHONE, Console, Visitor, chromium
+from tests.fixtures.console import PHONE, Console, Visitor
 from trainer.site import door_lists, doors
 from trainer.site.doors import Door
 
 pytestmark = pytest.mark.slow
 
 LIST = "/doors/north/list"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright, chromium(playwright) as found:
-        yield found
 
 
 @pytest.fixture

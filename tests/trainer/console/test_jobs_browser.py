@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from playwright.sync_api import Browser, Dialog, expect, sync_playwright
+from playwright.sync_api import Browser, Dialog, expect
 
-from tests.fixtures.console import PHONE, Console, Visitor, chromium, held_job, kill_job, wait_for_job
+from tests.fixtures.console import PHONE, Console, Visitor, held_job, kill_job, wait_for_job
 from tests.fixtures.site import site_of_orl
 from trainer.site import jobs, models
 from trainer.site.folder import Site
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright, chromium(playwright) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -6,18 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
-from tests.fixtures.console import PASSWORD, Console, Visitor, add_user, chromium
+from tests.fixtures.console import PASSWORD, Console, Visitor, add_user
 from tests.fixtures.site import site_of_orl
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright, chromium(playwright) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
-from tests.fixtures.console import PHONE, Console, Visitor, add_user, chromium, page_problems, wait_for_job
+from tests.fixtures.console import PHONE, Console, Visitor, add_user, page_problems, wait_for_job
 from tests.fixtures.site import blank_photo, orl_file, site_of_orl, two_faces
 from trainer.console.app import PAGES
 from trainer.site import models
@@ -18,12 +18,6 @@ pytestmark = pytest.mark.slow
 LIGHT, DARK = {"color_scheme": "light", "viewport": PHONE}, {"color_scheme": "dark"}
 NOT_PAGES = re.compile(r"(\.jpg|/card|/report)$|^/(kits|doors|visits)/")
 """Pictures and JSON; a report, which is checked with `trainer evaluate`; and pages that have tests of their own."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright, chromium(playwright) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -12,20 +12,14 @@ import cv2
 import httpx
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, FilePayload, Locator, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, FilePayload, Locator, Page, Route, expect
 
-from tests.fixtures.console import Console, Visitor, chromium
+from tests.fixtures.console import Console, Visitor
 from tests.fixtures.site import blank_photo, orl_file, orl_image, png, site_of_orl, two_faces
 from tests.fixtures.waiting import until
 from trainer.site.photos import checker, decoded
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright, chromium(playwright) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

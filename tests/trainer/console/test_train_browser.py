@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.fixtures.console import Console, Visitor, chromium, held_job, wait_for_job
+from tests.fixtures.console import Console, Visitor, held_job, wait_for_job
 from tests.fixtures.site import blank_photo, orl_file, site_of_orl
 from trainer.site import models, people
 
 pytestmark = pytest.mark.slow
 
 WRONG = ("wrong1.pgm", "wrong2.pgm", "wrong3.pgm")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright, chromium(playwright) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
