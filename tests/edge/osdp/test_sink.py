@@ -374,7 +374,7 @@ def test_missing_port_and_missing_package_are_errors_now(door: Door) -> None:
     assert (run.stdout, run.stderr) == ("OSDP needs the package libosdp. Run `pip install libosdp`.\n", "")
 
 
-# What the controller is told and commands
+# Reports to the controller, and its commands
 
 
 def test_identity_and_abilities_are_those_of_the_terminal(door: Door) -> None:

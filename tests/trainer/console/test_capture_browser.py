@@ -61,7 +61,7 @@ def test_photo_is_taken_and_stop_keeps_nothing(console: Console, video: str) -> 
 
 def test_enrolled_person_under_another_name_is_shown(console: Console, video: str) -> None:
     if checker().network is None:
-        pytest.skip("SFace is not here")
+        pytest.skip("needs the network SFace, which the first use downloads from PyPI")
     with sync_playwright() as playwright, chromium(playwright, video) as browser:
         visitor = Visitor(browser, console)
         visitor.enter("operator", user="otto")

@@ -77,7 +77,7 @@ def test_looks_like_shows_both_pictures(client: Client) -> None:
     client.get("/people/s1/photos/1.pgm/crop.jpg")
     answer = send(client, "Berta", orl_file(1, 7))[1]
     if 'class="alike"' not in answer["html"]:
-        pytest.skip("SFace is not here")
+        pytest.skip("needs the network SFace, which the first use downloads from PyPI")
     assert 'href="/people/s1"' in answer["html"]
     assert "/people/s1/photos/1.pgm/crop.jpg" in answer["html"]
 

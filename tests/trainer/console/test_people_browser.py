@@ -29,15 +29,6 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
         yield running
 
 
-@pytest.fixture
-def visitor(browser: Browser, console: Console) -> Iterator[Visitor]:
-    found = Visitor(browser, console)
-    found.enter("operator", user="otto")
-    found.page.on("dialog", lambda dialog: dialog.accept())
-    yield found
-    found.close()
-
-
 def photo(data: bytes, name: str = "photo.pgm") -> FilePayload:
     return {"name": name, "mimeType": "application/octet-stream", "buffer": data}
 
@@ -212,7 +203,7 @@ def test_near_duplicate_shows_the_other_photo(visitor: Visitor) -> None:
 
 def test_looks_like_another_person_shows_both_pictures(visitor: Visitor) -> None:
     if checker().network is None:
-        pytest.skip("SFace is not here")
+        pytest.skip("needs the network SFace, which the first use downloads from PyPI")
     visitor.visit("/people/s1")
     expect(visitor.page.locator("[data-check]")).to_have_count(0)
     page = visitor.visit("/people/Sam")

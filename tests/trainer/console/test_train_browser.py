@@ -27,15 +27,6 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
         yield running
 
 
-@pytest.fixture
-def visitor(browser: Browser, console: Console) -> Iterator[Visitor]:
-    found = Visitor(browser, console)
-    found.enter("operator", user="otto")
-    found.page.on("dialog", lambda dialog: dialog.accept())
-    yield found
-    found.close()
-
-
 def start_training(page: Page, preset: str = "tiny") -> None:
     """Start a training with the keyboard, and wait for the page of its job."""
     page.goto("/train")

@@ -124,7 +124,7 @@ def test_second_name_of_a_person_looks_like_the_first(tmp_path: Path, using: Che
         same, other = check(orl_file(1, 7), using), check(orl_file(9, 1), using)
         found, none = alike.find_alike(site, database, [same, other], "new")
         if using.network is None:
-            pytest.skip("SFace is not here")
+            pytest.skip("needs the network SFace, which the first use downloads from PyPI")
         assert [one.person for one in found] == ["s1"]
         assert none == ()
         assert alike.find_alike(site, database, [same], "s1") == [()], "not like oneself"
