@@ -183,6 +183,7 @@ def test_pages_fit_a_phone_and_a_finger_chooses_hours(browser: Browser, console:
     expect(page.get_by_label("Tuesday 04:00-05:00")).to_be_focused()
     page.get_by_role("button", name="Add a visitor").click()
     page.get_by_label("Visitor 1, Name").fill("carl")
+    page.wait_for_load_state()  # until then a page may be without its style
     page.on("dialog", lambda dialog: dialog.accept())  # leave the form
     for path in ("", "/doors", "/doors/north", "/doors/" + "W" * 60, "/doors/" + "W" * 60 + "/list?as=text"):
         if path:

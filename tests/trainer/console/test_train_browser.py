@@ -134,7 +134,7 @@ def test_photo_of_a_renamed_person_cannot_be_moved_to_the_old_name(visitor: Visi
 
 
 def test_cancelled_training_leaves_no_model(visitor: Visitor, console: Console) -> None:
-    before = sorted(console.site.models.iterdir())
+    before = models.list_models(console.site)
     with held_job(console.site) as go_on:
         start_training(visitor.page)
         number = int(visitor.page.url.rpartition("/")[2])
@@ -144,10 +144,12 @@ def test_cancelled_training_leaves_no_model(visitor: Visitor, console: Console) 
         go_on()
     assert wait_for_job(console, number)["state"] == "cancelled"
     expect(visitor.page.locator("#job")).to_contain_text("Cancelled. Nothing was changed.")
-    assert sorted(console.site.models.iterdir()) == before
+    assert models.list_models(console.site) == before
 
 
 def test_model_is_deleted(visitor: Visitor, console: Console) -> None:
+    start_training(visitor.page, "minimal")
+    visitor.page.wait_for_url("**/train/*")
     name = models.list_models(console.site)[0].name
     page = visitor.visit("/train")
     page.get_by_role("row", name=name).get_by_role("button", name="Delete").click()
