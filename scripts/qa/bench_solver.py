@@ -18,7 +18,9 @@ from edge.vision.preprocess import features
 from tests.fixtures import oracle
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
-from trainer.method.solver import SCHEDULES, SolverResult, locality_weights, solve
+from trainer.method.locality import locality_weights
+from trainer.method.result import SolverResult
+from trainer.method.solver import SCHEDULES, solve
 from trainer.paper.experiments import Cell, load_arrays
 
 PROBLEMS = {

@@ -16,8 +16,9 @@ from tests.fixtures.embedding import EXPERTS, LENGTH, network_crops, network_mod
 from tests.fixtures.trainer_command import TrainerCommand
 from trainer import update
 from trainer.data.gallery import Gallery
+from trainer.method.locality import locality_weights
 from trainer.method.prox import column_norms
-from trainer.method.solver import Schedule, locality_weights, solve
+from trainer.method.solver import Schedule, solve
 from trainer.model import ARRAYS, PlainModel
 from trainer.thresholds import FPIR, StrangerCalibration
 from trainer.training import fit

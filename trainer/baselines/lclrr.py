@@ -3,7 +3,7 @@
     min_{Z,E} |Z|_* + lam |E| + alpha |R o Z|_1    s.t.  X = DZ + E        |E|: the l21 norm (as printed) or the l1 norm
 
     X (d,n)  samples, unit columns     D (d,m)  dictionary     Z (m,n)  codes     E (d,n)  error
-    R (m,n)  distance between atom i and sample j (solver.locality_weights)
+    R (m,n)  distance between atom i and sample j (method.locality)
 
 A single face is coded with the same problem: the nuclear norm of one column is its l2 norm.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from trainer.baselines.lrr import FixedDictionary
 from trainer.baselines.lrrs import SparseCoding, code_sparsely
 from trainer.method.coding import in_chunks
-from trainer.method.solver import locality_weights
+from trainer.method.locality import locality_weights
 from trainer.types import Array
 
 

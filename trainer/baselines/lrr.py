@@ -17,7 +17,7 @@ from scipy.linalg import cho_factor, cho_solve
 from trainer.method.base import CodeClassifier
 from trainer.method.coding import Coder, Coding, l1_weight
 from trainer.method.prox import column_shrink, soft_threshold, svt
-from trainer.method.solver import SolverResult
+from trainer.method.result import SolverResult
 from trainer.types import Array
 
 ERRORS = {"l1": soft_threshold, "l21": column_shrink}

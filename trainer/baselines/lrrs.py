@@ -21,7 +21,7 @@ from trainer.baselines.lrr import ERRORS, FixedDictionary, next_multipliers
 from trainer.baselines.src import ridge_constants
 from trainer.method.coding import Callback, in_chunks
 from trainer.method.prox import column_shrink, soft_threshold, svt
-from trainer.method.solver import SolverResult
+from trainer.method.result import SolverResult
 from trainer.types import Array
 
 

@@ -21,7 +21,7 @@ from trainer.baselines.lrrs import SparseCoding, code_faces
 from trainer.method.base import CodeClassifier, check_codes
 from trainer.method.coding import l1_weight
 from trainer.method.prox import soft_threshold, svt
-from trainer.method.solver import SolverResult
+from trainer.method.result import SolverResult
 from trainer.types import Array
 
 OLD_SHARE = 0.5  # share of the old D in the new D, as in the paper

@@ -17,8 +17,10 @@ from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
 from trainer.method.experts import DOUBT_ETA, OWN_ETA, expert_rows, person_means, scaled, unit_ridge
 from trainer.method.label_noise import apparent_classes
+from trainer.method.locality import locality_weights
 from trainer.method.parts import Grid, fuse, part_coders, part_rows, unit_part
-from trainer.method.solver import SCHEDULES, Schedule, SolverResult, Step, locality_weights, solve
+from trainer.method.result import SolverResult
+from trainer.method.solver import SCHEDULES, Schedule, Step, solve
 from trainer.presets import ETA
 from trainer.types import Array
 

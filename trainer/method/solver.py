@@ -24,6 +24,7 @@ from scipy.linalg import blas, lapack, qr
 
 from edge.errors import ParameterError
 from trainer.method.prox import column_norms, shrink_factors, svt
+from trainer.method.result import SolverResult
 from trainer.types import Array
 
 gemm, symm, syrk = blas.dgemm, blas.dsymm, blas.dsyrk
@@ -62,42 +63,6 @@ class Step:
     """Largest column norm of X - DZ - E; largest entry of Z - J; largest entry of Z - L."""
     rank: int
     mu: float
-
-
-@dataclass(frozen=True)
-class SolverResult:
-    """Result of `solve`: Z (m,n), D (d,m), E (d,n), and statistics."""
-
-    Z: Array
-    D: Array
-    E: Array
-    residuals: Array
-    """(iterations, 3), as in `Step`."""
-    rank: int
-    """Rank of J, the low-rank copy of Z, after the last iteration."""
-    converged: bool
-
-    @property
-    def iterations(self) -> int:
-        return len(self.residuals)
-
-
-def locality_weights(X: Array, D: Array, form: str = "exp") -> Array:
-    """Return R (m,n), the distances between atom i of the initial dictionary and sample j (eq. 3).
-
-    `squared`: |d_i - x_j|^2, as printed. `exp`: exp(distance - largest distance of the atom), as in the published experiments.
-    """
-    squared: Array = np.einsum("ij,ij->j", D, D)[:, None] + np.einsum("ij,ij->j", X, X) - 2 * gemm(1.0, D, X, trans_a=1)
-    # Atoms are samples. For equal vectors all digits cancel, and the root of the rounding error would be 1e-8 instead of 0.
-    atoms, samples = np.nonzero(squared < 1e-6)
-    squared[atoms, samples] = np.square(D[:, atoms] - X[:, samples]).sum(axis=0)
-    if form == "squared":
-        return squared
-    if form != "exp":
-        raise ValueError(f"form must be 'exp' or 'squared', not {form!r}")
-    distance = np.sqrt(squared)
-    weights: Array = np.exp(distance - distance.max(axis=1, keepdims=True))
-    return weights
 
 
 def solve(

@@ -11,7 +11,7 @@ from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, mini
 from trainer.baselines.lclrr import LCLRR
 from trainer.baselines.lrr import represent
 from trainer.baselines.lrrs import SparseCoding, code_sparsely
-from trainer.method.solver import locality_weights
+from trainer.method.locality import locality_weights
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from trainer.baselines.lclrr import LCLRR
 from trainer.baselines.lrr import LRR, represent
 from trainer.baselines.lrrs import LRRS, RBDS, SparseCoding, block_diagonal, code_faces, code_sparsely
 from trainer.method import coding as module
-from trainer.method.solver import SolverResult
+from trainer.method.result import SolverResult
 from trainer.paper.experiments import Cell, load_arrays
 from trainer.types import Array
 

@@ -20,7 +20,8 @@ from trainer.method.base import random_atoms
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
 from trainer.method.estimator import LCLRRDL, check_solution
-from trainer.method.solver import Schedule, SolverResult, Step
+from trainer.method.result import SolverResult
+from trainer.method.solver import Schedule, Step
 from trainer.types import Array
 
 pytestmark = pytest.mark.slow

@@ -16,20 +16,10 @@ import pytest
 
 from edge.errors import ParameterError
 from tests.fixtures import data, oracle
+from trainer.method.locality import locality_weights
 from trainer.method.prox import column_norms
-from trainer.method.solver import (
-    MU_MAX,
-    SCHEDULES,
-    Schedule,
-    SolverResult,
-    Step,
-    _entries_below,
-    _inverse,
-    _largest_error,
-    _rotate,
-    locality_weights,
-    solve,
-)
+from trainer.method.result import SolverResult
+from trainer.method.solver import MU_MAX, SCHEDULES, Schedule, Step, _entries_below, _inverse, _largest_error, _rotate, solve
 from trainer.types import Array
 
 pytestmark = pytest.mark.slow
