@@ -65,9 +65,10 @@ METHODS: dict[str, Method] = {
         location="method.estimator:LCLRRDL",
         # doubt: the labels of these data are correct, and the other methods trust them.
         fixed={"coding": "l1", "schedule": "fast", "parts": None, "doubt": False},
-        grid={"alpha": (0.1, 0.5), "gamma": (0.05, 0.5), "code_lam": (0.35, 0.5), "eta": ETAS},  # of the l1 coder on pixels
+        # of the l1 coder on pixels
+        grid={"label_weight": (0.1, 0.3), "gamma": (0.05, 0.5), "code_lam": (0.35, 0.5), "eta": ETAS},
         photo_grid={"lam": (5.0, 25.0), "alpha": (0.1, 0.5), "gamma": (0.05, 0.5, 5.0), "eta": ETAS[3:7]},
-        published={"code_lam": 0.35, "eta": PRESETS["paper"]["eta"]},
+        published={"label_weight": 0.1, "code_lam": 0.35, "eta": PRESETS["paper"]["eta"]},
     ),
     "lrrs": _baseline("LRSR", "lrrs:LRRS", lam=(1.0, 2.0, 4.0, 8.0), beta=(0.01, 0.03), eta=ETAS),
     "slrr": _baseline("SLRR", "slrr:SLRR", lam=(10.0, 30.0), code_lam=(4.0, 7.0, 11.0, 16.0), eta=ETAS),

@@ -29,13 +29,14 @@ def reproduce(
     rate: Annotated[int, typer.Option(help="Yale B: 2, 4 or 8 for 1/2, 1/4, 1/8.")] = 4,
     scenario: Annotated[Scenario, typer.Option(help="AR: the occlusion.")] = "sunglasses",
     features: Annotated[FeatureKind, typer.Option(help="The paper uses pixels.")] = "pixels",
+    atoms: Annotated[int | None, typer.Option(min=1, help="Atoms per person. Default: as in the paper, 5 or 20.")] = None,
     splits: Annotated[int, typer.Option(min=1, help="Random splits to average over.")] = 5,
     seed: Seed = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure one cell of the paper's tables."""
     title = method_of(method).title
-    cell = Cell(dataset=dataset, per_class=per_class, rate=rate, scenario=scenario)
+    cell = Cell(dataset=dataset, per_class=per_class, rate=rate, scenario=scenario, atoms_per_class=atoms)
     images, labels = load_arrays(data, cell)
     how: dict[str, Any] = {"method": method, "features": features, "splits": splits, "seed": seed}
     with console.progress(cell.name) as line:

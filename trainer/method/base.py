@@ -73,16 +73,16 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         raise NotImplementedError
 
     def check_parameters(self) -> None:
-        """Raise ParameterError unless floats are positive and finite, and integers at least 1 or `least` of the metadata."""
+        """Raise ParameterError unless floats are positive and finite, and integers at least 1; 0 is valid if `least` is 0."""
         for field in fields(self):
             name, kinds, value = field.name, get_args(field.type) or (field.type,), getattr(self, field.name)
-            least = field.metadata.get("least", 1)
+            least, zero = field.metadata.get("least", 1), field.metadata.get("least")
             if name in CHOICES and value not in CHOICES[name]:
                 raise ParameterError(f"{name} must be one of {', '.join(CHOICES[name])}, not {value!r}")
             if name == "random_state" or (value is None and NoneType in kinds):
                 continue
-            if float in kinds and not (isinstance(value, (int, float, np.number)) and 0 < value < np.inf):
-                raise ParameterError(f"{name} must be more than 0 and finite, not {value!r}")
+            if float in kinds and not (isinstance(value, (int, float, np.number)) and (0 < value < np.inf or value == zero)):
+                raise ParameterError(f"{name} must be {'at least' if zero == 0 else 'more than'} 0 and finite, not {value!r}")
             if int in kinds and not (isinstance(value, Integral) and value >= least):
                 raise ParameterError(f"{name} must be a whole number of at least {least}, not {value!r}")
 

@@ -1,7 +1,7 @@
 """LCLRRDL as a scikit-learn classifier: a thin layer over solver, coder and classifier. Only here samples are rows."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -46,6 +46,8 @@ class LCLRRDL(CodeClassifier):
     """Ridge of the classifier (eq. 8)."""
     locality: str = "exp"
     """Form of R: "exp" (as in the published experiments) or "squared" (as printed)."""
+    label_weight: float = field(default=0.0, metadata={"least": 0})
+    """Weight of labels as rows of X while D is learned: [X; weight H] = [D; B] Z + E. 0: none, as printed. See method.md."""
     schedule: str | Schedule = "fast"
     """A name in SCHEDULES, or a Schedule."""
     coding: str | Coding = "l1"
@@ -85,7 +87,7 @@ class LCLRRDL(CodeClassifier):
         """
         atoms = random_atoms(labels, self.atoms_per_class, self.random_state)
         of_experts = [samples] if rows is None else [unit_part(samples, own) for own in rows]
-        return [self._solve(own, own[:, atoms]) for own in of_experts], labels[atoms]
+        return [self._solve(own, labels, atoms) for own in of_experts], labels[atoms]
 
     def fit_classifier(self, X: Array, y: Array, D: Array, atom_labels: Array) -> Self:
         """Learn only W, for a given dictionary D (d, m) and the classes of its atoms (m,)."""
@@ -93,12 +95,14 @@ class LCLRRDL(CodeClassifier):
         self.D_, self.atom_classes_, self.n_iter_ = D, np.searchsorted(self.classes_, atom_labels), 0
         return self._learn_classifier(X, samples, labels)
 
-    def _solve(self, samples: Array, D0: Array) -> SolverResult:
-        """Algorithm 1."""
+    def _solve(self, samples: Array, labels: Array, atoms: Array) -> SolverResult:
+        """Algorithm 1 on samples (d, n) and their labels, from the samples `atoms` as D. The result is without label rows."""
+        d, R = len(samples), locality_weights(samples, samples[:, atoms], self.locality)
+        X = np.vstack([samples, self.label_weight * one_hot(labels, labels.max() + 1)]) if self.label_weight else samples
         result = solve(
-            samples,
-            D0,
-            locality_weights(samples, D0, self.locality),
+            X,
+            X[:, atoms],
+            R,
             lam=self.lam,
             alpha=self.alpha,
             gamma=self.gamma,
@@ -106,7 +110,7 @@ class LCLRRDL(CodeClassifier):
             callback=self.callback,
         )
         check_solution(result)
-        return result
+        return replace(result, D=result.D[:d], E=result.E[:d])
 
     def _learn_classifier(self, X: Array, samples: Array, labels: Array, certain: Array | None = None) -> Self:
         if self.experts:
@@ -201,6 +205,8 @@ class LCLRRDL(CodeClassifier):
         super().check_parameters()
         if not isinstance(self.schedule, Schedule) and self.schedule not in SCHEDULES:
             raise ParameterError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
+        if self.label_weight and self.classifier_codes != "coder":
+            raise ParameterError("classifier_codes=training needs label_weight=0: the Z of training contains the labels")
         if self.copies and (self.features is None or self.classifier_codes != "coder"):
             raise ParameterError("copies need crops and the coder: set features, and classifier_codes=coder")
         self.coding_for(1)

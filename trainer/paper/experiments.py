@@ -7,7 +7,7 @@ AR: session 1 for training (seven neutral images and one or two occluded ones, c
 import hashlib
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ class Cell:
     per_class: int = 8  # Yale B: training images of each person
     rate: int = 4  # Yale B: 2, 4 or 8 for 1/2, 1/4 or 1/8
     scenario: str = "sunglasses"  # AR: sunglasses, scarf or mixed
+    atoms_per_class: int | None = None  # None: as in the paper
 
     def __post_init__(self) -> None:
         if self.rate not in (2, 4, 8):
@@ -43,12 +44,19 @@ class Cell:
 
     @property
     def name(self) -> str:
-        return f"yaleb-{self.per_class}-{self.rate}" if self.dataset == "yaleb" else f"ar-{self.scenario}"
+        """Its name in commands and files: yaleb-8-4, ar-mixed; with another number of atoms, yaleb-8-4@2."""
+        name = f"yaleb-{self.per_class}-{self.rate}" if self.dataset == "yaleb" else f"ar-{self.scenario}"
+        return name if self.atoms_per_class is None else f"{name}@{self.atoms_per_class}"
+
+    @property
+    def standard(self) -> "Cell":
+        """The same column with the number of atoms of the paper."""
+        return replace(self, atoms_per_class=None)
 
     @property
     def atoms(self) -> int:
-        """Atoms per class, as in the paper."""
-        return 20 if self.dataset == "yaleb" and self.per_class >= 32 else 5
+        """Atoms per class."""
+        return self.atoms_per_class or (20 if self.dataset == "yaleb" and self.per_class >= 32 else 5)
 
     def spec(self, kind: str) -> FeatureSpec:
         """Return the features: Yale B's rate sets the cell of the pixels; gradients use a 24 x 21 grid at every rate."""
@@ -148,7 +156,7 @@ def tuned_parameters(
     """Return the tuned parameters of a cell; the usual parameters of the method where there are none."""
     usual = method_of(method).usual
     if method == "lclrrdl" and features != "pixels":
-        usual |= {"code_lam": None, "eta": PRESETS["minimal"]["eta"]}
+        usual |= {"label_weight": 0.0, "code_lam": None, "eta": PRESETS["minimal"]["eta"]}
     found = usual | tuned_entry(read_tuned(file), cell, features, method)
     return found | {"eta": PRESETS["tiny"]["eta"]} if parts else found
 
@@ -159,9 +167,9 @@ def read_tuned(file: Path) -> dict[str, Any]:
 
 
 def tuned_entry(known: dict[str, Any], cell: Cell, features: str, method: str) -> Parameters:
-    """Return the parameters in a dictionary of `read_tuned`; empty where there are none."""
+    """Return the parameters in a dictionary of `read_tuned`, or those with the paper's atoms; empty where there are none."""
     found: Any = known
-    for name in (cell.name, method, features):
+    for name in (cell.name if cell.name in known else cell.standard.name, method, features):
         found = found.get(name, {})
         if not isinstance(found, dict):
             raise UsageError(f"{name} is not a section of tuned parameters.", "Write them with `trainer tables --tune`.")

@@ -14,12 +14,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from edge.errors import EdgeError, ParameterError, TrainingError
-from edge.vision.preprocess import FeatureSpec, features
+from edge.vision.preprocess import FeatureSpec, features, unit_rows
+from tests.fixtures import oracle
 from tests.fixtures.small import assert_sklearn_accepts, vectors
 from trainer.method.base import random_atoms
 from trainer.method.classifier import one_hot, ridge
 from trainer.method.coding import Coder, Coding
 from trainer.method.estimator import LCLRRDL, check_solution
+from trainer.method.locality import locality_weights
 from trainer.method.result import SolverResult
 from trainer.method.solver import Schedule, Step
 from trainer.types import Array
@@ -103,6 +105,7 @@ def test_clone_and_set_params_carry_every_parameter() -> None:
         "gamma": 0.1,
         "eta": 0.5,
         "locality": "squared",
+        "label_weight": 0.2,
         "schedule": Schedule(rho=1.7),
         "coding": Coding(kind="l21", lam=3.0),
         "code_lam": 0.7,
@@ -281,6 +284,8 @@ def test_weights_must_be_positive_and_finite(name: str) -> None:
         {"coding": "l3"},
         {"coding": None},
         {"classifier_codes": "both"},
+        {"label_weight": -0.1},
+        {"label_weight": 0.1, "classifier_codes": "training"},
         {"random_state": "seed"},
         {"copies": -1},
         {"copies": 2},  # without crops
@@ -410,6 +415,19 @@ def test_classifier_is_learned_on_the_chosen_codes(coding: str) -> None:
         assert model.score(X, y) == 1
     assert np.array_equal(on["coder"].D_, on["training"].D_)
     assert not np.allclose(on["coder"].W_, on["training"].W_)
+
+
+def test_dictionary_with_labels_is_that_of_samples_with_label_rows() -> None:
+    X, y = vectors()
+    samples = unit_rows(X).T.astype(np.float64)
+    model = LCLRRDL(atoms_per_class=2, label_weight=0.3).fit(X, y)
+    atoms = random_atoms(y, 2, 0)
+    labelled = np.vstack([samples, 0.3 * one_hot(y, 4)])
+    R = locality_weights(samples, samples[:, atoms])
+    expected = oracle.solve(labelled, labelled[:, atoms], R, lam=25.0, alpha=0.5, gamma=0.05, rho=2.0, tol=1e-4)
+    assert model.D_.shape == (len(samples), 8)
+    assert np.allclose(model.D_, expected.D[: len(samples)], atol=1e-3)
+    assert np.allclose(model.result_.E, expected.E[: len(samples)], atol=1e-5)
 
 
 @pytest.mark.parametrize("eta", [1e-3, 1.0])

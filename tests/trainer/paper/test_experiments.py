@@ -111,6 +111,28 @@ def test_yale_b_reaches_its_accuracy(features: str, coding: str, at_least: float
     assert result["splits"][0]["train_seconds"] > 0
 
 
+def test_number_of_atoms_is_part_of_a_cell() -> None:
+    cell = Cell(dataset="yaleb", per_class=8, rate=8, atoms_per_class=2)
+    assert (cell.name, cell.atoms, cell.standard) == ("yaleb-8-8@2", 2, CELLS[0])
+    assert tuned_parameters(cell, "pixels") == tuned_parameters(CELLS[0], "pixels")
+    assert (CELLS[0].atoms, CELLS[3].atoms) == (5, 20)
+
+
+@pytest.mark.slow
+def test_labels_help_a_small_dictionary() -> None:
+    """One atom per person, on a split that no table uses."""
+    cell = Cell(dataset="yaleb", per_class=8, rate=8)
+    images, labels = load_arrays(file_of("yaleb_96x84.npz"), cell)
+    train, test = cell.split(labels, np.random.default_rng([777, 0]))
+    plain, labelled = (
+        LCLRRDL(atoms_per_class=1, label_weight=weight, code_lam=0.35, features=cell.spec("pixels"), doubt=False)
+        .fit(images[train], labels[train])
+        .score(images[test], labels[test])
+        for weight in (0.0, 0.3)
+    )
+    assert labelled > plain + 0.05
+
+
 @pytest.mark.slow
 def test_tuning_uses_training_images_only() -> None:
     """With noise instead of the test images, the result must be the same."""
