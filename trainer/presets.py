@@ -1,6 +1,7 @@
 """Parameters of `trainer fit`: named sets, and their TOML files. Options and --config override single values."""
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -45,6 +46,11 @@ def to_toml(parameters: dict[str, Any], comment: str) -> str:
     lines = [f"# {line}" for line in comment.splitlines()]
     lines += [f"{name} = {json.dumps(value)}" for name, value in parameters.items()]
     return "\n".join(lines) + "\n"
+
+
+def toml_key(name: str) -> str:
+    """Return a name as a key of TOML, in quotes if it needs them."""
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else json.dumps(name)
 
 
 def read_toml(path: Path, written_by: str) -> dict[str, Any]:

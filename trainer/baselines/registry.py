@@ -1,12 +1,16 @@
 """The methods that `trainer` offers, by name: class, fixed parameters and the values that tuning tries.
 
 The grids have about the same size, so that tuning gives every method the same chance. eta is swept over the codes of one
-training and costs nothing. The published results of the methods are in trainer/paper/published.toml.
+training and costs nothing. The published results of the methods are in trainer/paper/published.toml. A method of one's own
+is named module:Class instead (docs/research/examples/own_method.py).
 """
 
+import sys
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from inspect import signature
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from edge.errors import UsageError
@@ -24,7 +28,7 @@ class Method:
     """A method and how it is tuned."""
 
     title: str  # its name in the tables
-    location: str  # module:class in `trainer`, imported on first use
+    location: str  # module:class, imported on first use
     atoms: bool = True  # whether it has the parameter atoms_per_class
     fixed: Parameters = field(default_factory=dict)  # parameters that are not tuned
     grid: dict[str, tuple[Any, ...]]  # values that tuning tries
@@ -35,7 +39,7 @@ class Method:
     @property
     def estimator(self) -> type[FaceClassifier]:
         module, _, name = self.location.partition(":")
-        return cast(type[FaceClassifier], getattr(import_module(f"trainer.{module}"), name))
+        return cast(type[FaceClassifier], getattr(import_module(module), name))
 
     @property
     def usual(self) -> Parameters:
@@ -56,13 +60,13 @@ class Method:
 
 
 def _baseline(title: str, location: str, *, atoms: bool = True, fixed: Parameters | None = None, **grid: Any) -> Method:
-    return Method(title=title, location=f"baselines.{location}", atoms=atoms, fixed=fixed or {}, grid=grid)
+    return Method(title=title, location=f"trainer.baselines.{location}", atoms=atoms, fixed=fixed or {}, grid=grid)
 
 
 METHODS: dict[str, Method] = {
     "lclrrdl": Method(
         title="LCLRRDL",
-        location="method.estimator:LCLRRDL",
+        location="trainer.method.estimator:LCLRRDL",
         # doubt: the labels of these data are correct, and the other methods trust them.
         fixed={"coding": "l1", "schedule": "fast", "parts": None, "doubt": False},
         # of the l1 coder on pixels
@@ -85,6 +89,37 @@ METHODS: dict[str, Method] = {
 
 
 def method_of(name: str) -> Method:
+    """Return a registered method, or with module:Class one of the user's own."""
+    if ":" in name:
+        return own_method(name)
     if name not in METHODS:
-        raise UsageError(f"There is no method {name}.", f"Choose one of {', '.join(METHODS)}.")
+        raise UsageError(
+            f"There is no method {name}.", f"Choose one of {', '.join(METHODS)}, or name one of your own as module:Class."
+        )
     return METHODS[name]
+
+
+@cache
+def own_method(location: str) -> Method:
+    """Return the method module:Class: a FaceClassifier in an installed module or in a file of the working directory.
+
+    `trainer tables --tune` tries the values of its class variable `grid`, a tuple for each parameter, if it has one.
+    """
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    module, _, name = location.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except Exception as error:  # an import runs the code of the user
+        raise UsageError(
+            f"{location} cannot be imported ({type(error).__name__}: {error}).",
+            "Name it as module:Class, of an installed module or a file in the working directory.",
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, FaceClassifier)):
+        raise UsageError(
+            f"{location} is not a method.", "Derive it from FaceClassifier or CodeClassifier of trainer.method.base."
+        )
+    parameters, grid = signature(found).parameters, getattr(found, "grid", {})
+    if unknown := sorted(grid.keys() - parameters.keys()):
+        raise UsageError(f"{location} has no {', '.join(unknown)}, but its grid has.", "Correct its class variable grid.")
+    return Method(title=name, location=location, atoms="atoms_per_class" in parameters, grid=grid)

@@ -19,7 +19,7 @@ from trainer.training import photo_loader
 from trainer.tuning import Candidate
 
 Coding = Literal["l1", "l21"]
-MethodName = Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(METHODS)}.")]
+MethodName = Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(METHODS)}; or module:Class of your own.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all random choices.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="BLAS threads (default: all cores).")]
 Photos = Annotated[Path, typer.Argument(help="A folder per person; or an .npz or .mat file with images and labels.")]

@@ -51,14 +51,22 @@ def reproduce(
 
 
 def tables(
-    data: Annotated[Path, typer.Option(help="Folder with yaleb_96x84.npz and ar_42x30.npz (docs/research/reproduce.md).")],
+    data: Annotated[Path, typer.Option(help="Folder with the data sets (docs/research/reproduce.md).")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder to write (results), or with --tune a file (tuned.toml).")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One split of the smallest cell, as a check.")] = False,
     splits: Annotated[int | None, typer.Option(min=1, help="Random splits to average over (10).")] = None,
-    methods: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only these methods.")] = None,
-    cells: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only cells that begin so: yaleb-8, ar.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Only these methods; module:Class for one of your own.")
+    ] = None,
+    cells: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Only cells that begin so: yaleb-8, ar; FILE:N for a data set of your own, N images of each person to train.",
+        ),
+    ] = None,
     parameters: Annotated[Path, typer.Option(help="TOML file that --tune wrote.", show_default=False)] = experiments.TUNED,
     tune_first: Annotated[
         bool, typer.Option("--tune", help="Choose parameters on training images and write them; no test.")
@@ -74,7 +82,7 @@ def tables(
     seed: Seed = 0,
 ) -> None:
     """Measure Tables 1, 2 and 3 of the paper. A run that was stopped continues where it was."""
-    columns = paper_tables.select_cells(cells or (paper_tables.QUICK_CELL if quick else None))
+    columns = paper_tables.select_cells(cells or (paper_tables.QUICK_CELL if quick else None), data)
     which: dict[str, Any] = {"methods": paper_tables.select_methods(methods), "cells": columns, "seed": seed}
     where: dict[str, Any] = {"jobs": jobs, "scheduler": scheduler}
     found = load_data(data, columns)

@@ -2,9 +2,11 @@
 
 Extended Yale B: random images of each person for training, the rest for testing; at rates 1/2, 1/4, 1/8 of 192 x 168.
 AR: session 1 for training (seven neutral images and one or two occluded ones, chosen at random), see `ar_split`.
+A data set of one's own: random images of each person for training, see `OwnCell`.
 """
 
 import hashlib
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -19,6 +21,7 @@ from edge.errors import GalleryError, UsageError
 from edge.vision.preprocess import FeatureSpec
 from trainer.baselines.registry import Parameters, method_of
 from trainer.data.archives import TooLargeError, open_npz
+from trainer.data.arrays import read_arrays
 from trainer.presets import PRESETS, read_toml
 from trainer.types import Array, Progress, silent
 
@@ -32,8 +35,8 @@ TUNED = Path(__file__).with_name("reproduce.toml")
 class Cell:
     """One column of the paper's Table 1 or 2."""
 
-    dataset: str  # yaleb or ar
-    per_class: int = 8  # Yale B: training images of each person
+    dataset: str  # yaleb, ar, or the file of an OwnCell
+    per_class: int = 8  # Yale B and own: training images of each person
     rate: int = 4  # Yale B: 2, 4 or 8 for 1/2, 1/4 or 1/8
     scenario: str = "sunglasses"  # AR: sunglasses, scarf or mixed
     atoms_per_class: int | None = None  # None: as in the paper
@@ -52,6 +55,18 @@ class Cell:
     def standard(self) -> "Cell":
         """The same column with the number of atoms of the paper."""
         return replace(self, atoms_per_class=None)
+
+    @property
+    def heading(self) -> str:
+        """Its name in a table of its data set."""
+        return f"{self.per_class} each, 1/{self.rate}" if self.dataset == "yaleb" else self.scenario
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """People, and training images of each."""
+        if self.dataset == "ar":
+            return 100, 9 if self.scenario == "mixed" else 8
+        return 38, self.per_class
 
     @property
     def atoms(self) -> int:
@@ -76,6 +91,55 @@ CELLS = (
     *(Cell(dataset="ar", scenario=scenario) for scenario in SCENARIOS),
 )
 """The columns of the paper's Tables 1 and 2, in order. Every other list of columns is made from this one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnCell(Cell):
+    """One column of a data set of one's own: a file of cropped grey images and labels, which `trainer fit` reads too."""
+
+    height: int
+    width: int
+    people: int
+
+    @classmethod
+    def read(cls, folder: Path, name: str) -> "OwnCell":
+        """Return the cell FILE:N of a folder: N random images of each person train, all others test."""
+        match = re.fullmatch(r"(.+\.(?:npz|mat)):([1-9]\d{0,5})", name)
+        if match is None:
+            raise UsageError(f"There is no cell {name!r}.", "Name one of your own as FILE:N, for example faces.npz:8.")
+        images, labels = load_own(folder / match[1])
+        _, height, width = images.shape
+        cell = cls(dataset=match[1], per_class=int(match[2]), height=height, width=width, people=len(np.unique(labels)))
+        cell.split(labels, np.random.default_rng(0))  # an error if a person has too few images
+        return cell
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}:{self.per_class}"
+
+    @property
+    def heading(self) -> str:
+        return f"{self.per_class} each"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.people, self.per_class
+
+    def spec(self, kind: str) -> FeatureSpec:
+        return FeatureSpec.for_crop(self.height, self.width, kind)
+
+
+def load_own(path: Path) -> tuple[Array, Array]:
+    """Read images (N, H, W) and labels 0..C-1 (N,) of a data set of one's own, in the order of the file."""
+    if not path.is_file():
+        raise GalleryError(f"There is no file {path}.", "Put it into the folder of --data.")
+    images, people, _ = read_arrays(path)
+    if images.dtype != np.uint8:
+        raise GalleryError(f"The images in {path} have more than 8 bits.", "Save them as whole numbers from 0 to 255.")
+    names, labels = np.unique(people, return_inverse=True)
+    if len(names) < 2:
+        raise GalleryError(f"{path} has fewer than two people.", "Add images of at least one more person.")
+    return images, labels
 
 
 def load_arrays(path: str | Path, cell: Cell) -> tuple[Array, Array]:
@@ -110,8 +174,10 @@ def load_data(folder: Path, cells: Iterable[Cell]) -> dict[str, Data]:
     """Read the data sets of these cells."""
     found = {}
     for cell in {cell.dataset: cell for cell in cells}.values():
-        images, labels = load_arrays(folder / FILES[cell.dataset], cell)
-        digest = hashlib.sha256(images.tobytes() + labels.astype("<i8").tobytes()).hexdigest()
+        file = FILES.get(cell.dataset)
+        images, labels = load_arrays(folder / file, cell) if file else load_own(folder / cell.dataset)
+        shape = b"" if file else repr(images.shape).encode()  # of the others it is known
+        digest = hashlib.sha256(shape + images.tobytes() + labels.astype("<i8").tobytes()).hexdigest()
         found[cell.dataset] = Data(images, labels, digest)
     return found
 
@@ -122,7 +188,9 @@ def random_split(labels: Array, per_class: int, rng: np.random.Generator) -> tup
     for person in np.unique(labels):
         images = rng.permutation(np.flatnonzero(labels == person))
         if len(images) <= per_class:
-            raise UsageError(f"A person has only {len(images)} images, not more than {per_class}.", "Lower --per-class.")
+            raise UsageError(
+                f"A person has only {len(images)} images, not more than {per_class}.", "Lower --per-class, or N of FILE:N."
+            )
         train.append(images[:per_class])
         test.append(images[per_class:])
     return np.concatenate(train), np.concatenate(test)

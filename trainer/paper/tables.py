@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from edge.errors import EdgeError, UsageError
 from trainer.baselines.registry import METHODS, Parameters, method_of
-from trainer.paper.experiments import CELLS, TUNED, Cell, Data, measure, read_tuned, tuned_entry
+from trainer.paper.experiments import CELLS, TUNED, Cell, Data, OwnCell, measure, read_tuned, tuned_entry
 from trainer.paper.tuned import TaskProgress
 from trainer.paper.typeset import Mean, Results
 from trainer.parallel import each
@@ -50,15 +51,21 @@ def select_methods(text: str | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def select_cells(text: str | None) -> tuple[Cell, ...]:
-    """Return the cells whose names start with an entry of a comma-separated list, as yaleb-8 or ar; all cells for None."""
+def select_cells(text: str | None, folder: Path = Path()) -> tuple[Cell, ...]:
+    """Return the cells whose names start with an entry of a comma-separated list, as yaleb-8 or ar; all cells for None.
+
+    An entry FILE:N is a cell of one's own data set in the folder (OwnCell).
+    """
     if text is None:
         return CELLS
-    prefixes = tuple(text.split(","))
+    entries = dict.fromkeys(text.split(","))
+    own = tuple(OwnCell.read(folder, entry) for entry in entries if ":" in entry)
+    prefixes = tuple(entry for entry in entries if ":" not in entry)
     for prefix in prefixes:
         if not prefix or not any(cell.name.startswith(prefix) for cell in CELLS):
-            raise UsageError(f"There is no cell {prefix!r}.", f"Choose from {', '.join(cell.name for cell in CELLS)}.")
-    return tuple(cell for cell in CELLS if cell.name.startswith(prefixes))
+            names = ", ".join(cell.name for cell in CELLS)
+            raise UsageError(f"There is no cell {prefix!r}.", f"Choose from {names}, or name one of your own as FILE:N.")
+    return (*(cell for cell in CELLS if cell.name.startswith(prefixes)), *own)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,19 +125,35 @@ def plan(
 
 @cache
 def code_digest(method: str) -> str:
-    """Return a digest of the method's module, the trainer modules that it imports, and the features; comments do not count."""
-    names, code = [METHODS[method].estimator.__module__], {}
+    """Return a digest of the method's module, the trainer modules that it imports, and the features; comments do not count.
+
+    Of a method of one's own, it covers all modules of its package or folder that the method imports.
+    """
+    home = method_of(method).estimator.__module__
+    names, code, folder = [home], {}, Path(str(sys.modules[home].__file__)).parent
     for name in names:  # grows in the loop
-        if name in code or name not in sys.modules or not name.startswith(("trainer.", "edge.vision.preprocess")):
+        file = Path(str(getattr(sys.modules.get(name), "__file__", None)))
+        is_ours = name == "trainer" or name.startswith(("trainer.", "edge.vision.preprocess"))
+        is_own = method not in METHODS and (file.parent == folder or name.partition(".")[0] == home.partition(".")[0])
+        if name in code or file.suffix != ".py" or not (is_ours or is_own):
             continue
-        tree = ast.parse(Path(str(sys.modules[name].__file__)).read_text())
-        imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-        names += [f"{node.module}{end}" for node in imports for end in ("", *(f".{one.name}" for one in node.names))]
+        tree = ast.parse(file.read_text())
         for node in ast.walk(tree):
+            names += _imported_modules(node, sys.modules[name].__package__)
             if isinstance(body := getattr(node, "body", None), list):
                 body[:] = [line for line in body if not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))]
         code[name] = ast.dump(tree)
     return hashlib.sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()
+
+
+def _imported_modules(node: ast.AST, package: str | None) -> list[str]:
+    """Return what an import statement names, as modules; each of several names may be one."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    base = resolve_name("." * node.level + (node.module or ""), package) if node.level else str(node.module)
+    return [base, *(f"{base}.{alias.name}" for alias in node.names)]
 
 
 @contextmanager
@@ -183,9 +206,8 @@ class Runs(AbstractContextManager["Runs"]):
 
 def _work(job: Job) -> float:
     """Return the relative work of one iteration: n m (d + n) for n images, m atoms and d values."""
-    cell = job.cell
-    people, images = (100, 9 if cell.scenario == "mixed" else 8) if cell.dataset == "ar" else (38, cell.per_class)
-    return float(people**2) * images * cell.atoms * (cell.spec("pixels").length + people * images)
+    people, images = job.cell.size
+    return float(people**2) * images * job.cell.atoms * (job.cell.spec("pixels").length + people * images)
 
 
 def run(

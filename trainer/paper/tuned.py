@@ -15,7 +15,7 @@ from edge.errors import TrainingError
 from edge.files import write_file
 from trainer.baselines.registry import method_of
 from trainer.paper.experiments import Cell, Data, read_tuned
-from trainer.presets import to_toml
+from trainer.presets import to_toml, toml_key
 from trainer.tuning import Candidate, choose, tune
 from trainer.types import Array, silent
 
@@ -82,6 +82,6 @@ def tune_all(
             texts = [file.read_text()] if file.exists() else []
             for cell in missing:
                 comment = found if cell == source else f"{found} of that cell; used here too"
-                texts.append(f"[{cell.name}.{method}.pixels]\n{to_toml(best.parameters, comment)}")
+                texts.append(f"[{toml_key(cell.name)}.{toml_key(method)}.pixels]\n{to_toml(best.parameters, comment)}")
             write_file(file, "\n".join(texts).encode(), mode=0o644)
     return failures

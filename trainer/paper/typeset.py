@@ -2,13 +2,14 @@
 
 import csv
 import io
+import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from edge.files import write_file
-from trainer.baselines.registry import METHODS
+from trainer.baselines.registry import method_of
 from trainer.paper.experiments import Cell
 
 _PUBLISHED = tomllib.loads(Path(__file__).with_name("published.toml").read_text())
@@ -73,13 +74,13 @@ class Column:
 def build_tables(results: Results) -> dict[str, list[Column]]:
     """Return the columns of the tables that have a measured column, by title."""
     tables: dict[str, list[Column]] = {}
-    for title, dataset in (("Table 1: Extended Yale B", "yaleb"), ("Table 2: AR", "ar")):
+    titles = {cell.dataset: f"Own data: {cell.dataset}" for cell in results.cells}
+    for dataset, title in (titles | {"yaleb": "Table 1: Extended Yale B", "ar": "Table 2: AR"}).items():
         columns = []
         for cell in (cell for cell in results.cells if cell.dataset == dataset):
-            heading = f"{cell.per_class} each, 1/{cell.rate}" if dataset == "yaleb" else cell.scenario
             ours = {row: mean for (row, name), mean in results.accuracy.items() if name == cell.name}
             best = max((mean.value for mean in ours.values()), default=None)
-            columns.append(Column(cell.name, heading, _entries(results.rows, cell.name, ours, best)))
+            columns.append(Column(cell.name, cell.heading, _entries(results.rows, cell.name, ours, best)))
         if columns:
             tables[f"{title}. Percent recognised, {_splits(results.accuracy.values())}."] = columns
     if results.seconds:
@@ -93,7 +94,7 @@ def build_tables(results: Results) -> dict[str, list[Column]]:
 
 
 def _entries(rows: Iterable[str], column: str, ours: dict[str, Mean], best: float | None) -> dict[str, TableEntry]:
-    paper, means = PUBLISHED[column], {row: ours.get(row) for row in rows}
+    paper, means = PUBLISHED.get(column, {}), {row: ours.get(row) for row in rows}
     return {
         row: TableEntry(paper.get(row.partition("/")[0]), mean, mean is not None and mean.value == best)
         for row, mean in means.items()
@@ -107,7 +108,7 @@ def _splits(means: Iterable[Mean]) -> str:
 
 def row_title(row: str) -> str:
     method, _, variant = row.partition("/")
-    return METHODS[method].title + (f", {variant}" if variant else "")
+    return method_of(method).title + (f", {variant}" if variant else "")
 
 
 def findings(results: Results) -> list[str]:
@@ -119,7 +120,7 @@ def findings(results: Results) -> list[str]:
         if "lclrrdl" in results.rows and "lclrrdl" in ours and len(values) > 1:
             compared.append(ours["lclrrdl"] == max(values))
     for (row, name), mean in results.accuracy.items():
-        difference = mean.value - PUBLISHED[name].get(row, 0.0)
+        difference = mean.value - PUBLISHED.get(name, {}).get(row, 0.0)
         if round(difference, 1) < -WITHIN:
             below.append(f"{row_title(row)} in {name} ({difference:+.1f})")
     if compared:
@@ -158,7 +159,7 @@ def latex(results: Results) -> str:
     for title, columns in build_tables(results).items():
         lines += [
             r"\begin{table}",
-            rf"\caption{{{title.partition(': ')[2]} Above ours, below the paper's and the difference.}}",
+            rf"\caption{{{_latex_text(title.partition(': ')[2])} Above ours, below the paper's and the difference.}}",
             r"\centering\scriptsize\setlength{\tabcolsep}{2pt}",
             rf"\begin{{tabular}}{{l{'c' * len(columns)}}}",
             r"\hline",
@@ -167,11 +168,16 @@ def latex(results: Results) -> str:
         ]
         for row in columns[0].entries:
             above, below = zip(*(_latex_entry(column.entries[row]) for column in columns), strict=True)
-            lines.append(" & ".join([row_title(row), *above]) + r" \\")
+            lines.append(" & ".join([_latex_text(row_title(row)), *above]) + r" \\")
             if any(below):
                 lines.append(" & ".join(["", *below]) + r" \\")
         lines += [r"\hline", r"\end{tabular}", r"\end{table}", ""]
     return "\n".join(lines)
+
+
+def _latex_text(text: str) -> str:
+    """Return text with the characters escaped that names of one's own methods and files may have."""
+    return re.sub(r"([_&%#$])", r"\\\1", text)
 
 
 def _latex_entry(entry: TableEntry) -> tuple[str, str]:
