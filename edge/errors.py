@@ -10,7 +10,10 @@ EXIT_INTERRUPTED = 130
 
 
 class EdgeError(Exception):
-    """Base class. `message` says what happened, `hint` what to do next."""
+    """Base class of all errors that a user can cause. `message` says what happened, `hint` what to do next.
+
+    `exit_code` is the one that a command ends with.
+    """
 
     exit_code = 2
 

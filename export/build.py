@@ -24,7 +24,9 @@ class BuiltKit:
     """A kit, and the measurements of its build."""
 
     kit: bytes
+    """The file."""
     choice: Choice
+    """The number of iterations, and what each number would give."""
     timings: dict[int, float]
     """Microseconds per face by iterations, measured here: for the chosen number; if compared, also for one and all."""
     accuracies: dict[str, float]
@@ -36,6 +38,7 @@ class BuiltKit:
     judged_on: str
     """The faces on which accuracies and loss were measured."""
     parities: list[Parity]
+    """The kit compared with the trainer, by kind of crops."""
 
 
 def build_kit(

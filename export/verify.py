@@ -45,6 +45,7 @@ class Parity:
     crops: str
     """Which crops: random, given, training..."""
     number: int
+    """How many crops."""
     score_difference: float
     """Largest absolute difference of a score."""
     output_difference: float
@@ -56,6 +57,7 @@ class Parity:
 
     @property
     def holds(self) -> bool:
+        """Whether all differences are within the limits."""
         close = self.score_difference < SCORE_DIFFERENCE and self.output_difference < OUTPUT_DIFFERENCE
         return close and self.other_labels == 0
 

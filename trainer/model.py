@@ -46,9 +46,10 @@ class InconsistentError(Exception):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Model:
-    """What every model has: the people, the training photos, and how it was trained."""
+    """The trained model, of one dictionary or of shards: the people, the training photos, and how it was trained."""
 
     spec: Spec
+    """The features of a crop."""
     alignment: str
     """How the crops were made: one of edge.kit.manifest's ALIGNMENTS."""
     coding: AnyCoding

@@ -65,7 +65,8 @@ class Camera(ABC):
 
     @property
     @abstractmethod
-    def health(self) -> CameraHealth: ...
+    def health(self) -> CameraHealth:
+        """Counts since the camera was opened, and its state."""
 
     @abstractmethod
     def now(self) -> float:

@@ -114,6 +114,7 @@ class DoorList:
     """Who may pass a door, and when: everything that at least one entry allows."""
 
     entries: tuple[AllowEntry, ...]
+    """What the list allows, in its order."""
     name: str = ""
     """Name of the door."""
     zone: tzinfo | None = None

@@ -73,10 +73,12 @@ class Event:
 
     @property
     def grants(self) -> bool:
+        """Whether this event lets a person in: a decision with the outcome granted."""
         return self.kind == "decision" and self.outcome == "granted"
 
     @property
     def is_alarm(self) -> bool:
+        """Whether a person should look at it now."""
         return (self.kind, self.outcome) in ALARMS
 
     def to_json(self) -> str:

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class OutputClosed(Exception):  # noqa: N818 (not an error: the reader has seen enough, as in `| head`)
-    """The reader of the events is gone."""
+    """The reader of the events is gone. A sink raises it to end the run."""
 
 
 @dataclass(frozen=True, kw_only=True)

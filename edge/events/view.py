@@ -61,7 +61,9 @@ class View:
     """A frame with its marks."""
 
     frame: "Frame"
+    """The frame, without marks."""
     marks: Sequence[Mark] = ()
+    """One mark for each face on it."""
 
 
 class Viewer(Protocol):

@@ -104,6 +104,7 @@ class Worker(Generic[T]):
             log.warning("%s did not stop in time", self._name)
 
     def health(self) -> SinkHealth:
+        """Return the counts. Any thread may call it."""
         return SinkHealth(**self._counts, waiting=len(self._queue))
 
     def waited_seconds(self) -> float:

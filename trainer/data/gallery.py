@@ -86,6 +86,7 @@ class Gallery:
     conditions: tuple[str, ...] = ()
     """The condition of each photo (clean, sunglasses...), if the file has them; otherwise empty."""
     rejected: tuple[RejectedPhoto, ...] = ()
+    """Photos that were left out because they cannot be used."""
     files: tuple[str, ...] = ()
     """SHA-256 of the file of each photo, if the photos are files; otherwise empty."""
     confirmed: frozenset[int] = frozenset()
