@@ -61,8 +61,9 @@ def test_denoising(tmp_path: Path) -> None:
     text = run_example("denoising", tmp_path)
     (residual,) = numbers(r"X - DZ - E: ([\d.e+-]+)", text)
     assert residual < 1e-4, "X = DZ + E"
-    before, after = numbers(r"X ([\d.]+), DZ ([\d.]+)", text)
+    before, after, of_means = numbers(r"X ([\d.]+), DZ ([\d.]+), mean of the person ([\d.]+)", text)
     assert after < 0.75 * before
+    assert after < of_means, "each photograph, and not only the person"
 
 
 def test_choose_lam(tmp_path: Path) -> None:
