@@ -4,8 +4,8 @@ Choose lam by cross-validation
 
 `lam` is the weight of the error E in problem 5. With a small `lam` an error is cheap: E takes the face
 itself, the codes Z lose rank, and people can no longer be distinguished. Above some `lam` E keeps only what D
-cannot represent at all, and nothing changes any more. scikit-learn's `validation_curve` shows both; the one-
-standard-error rule takes the lower end of the plateau.
+cannot represent at all, and nothing changes any more. scikit-learn's `validation_curve` shows both; the
+one-standard-error rule takes the lower end of the plateau.
 """
 
 import sys
