@@ -64,7 +64,8 @@ def tables(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Only cells that begin so: yaleb-8, ar; FILE:N for a data set of your own, N images of each person to train.",
+            help="Only cells that begin so: yaleb-8, ar; FILE:N for a data set of your own, N images of each person to train; "
+            "with @A for A atoms per person.",
         ),
     ] = None,
     parameters: Annotated[Path, typer.Option(help="TOML file that --tune wrote.", show_default=False)] = experiments.TUNED,

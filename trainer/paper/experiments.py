@@ -18,6 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from edge.errors import GalleryError, UsageError
+from edge.text import plural
 from edge.vision.preprocess import FeatureSpec
 from trainer.baselines.registry import Parameters, method_of
 from trainer.data.archives import TooLargeError, open_npz
@@ -49,7 +50,15 @@ class Cell:
     def name(self) -> str:
         """Its name in commands and files: yaleb-8-4, ar-mixed; with another number of atoms, yaleb-8-4@2."""
         name = f"yaleb-{self.per_class}-{self.rate}" if self.dataset == "yaleb" else f"ar-{self.scenario}"
-        return name if self.atoms_per_class is None else f"{name}@{self.atoms_per_class}"
+        return name + self._atoms_suffix
+
+    @property
+    def _atoms_suffix(self) -> str:
+        return "" if self.atoms_per_class is None else f"@{self.atoms_per_class}"
+
+    @property
+    def _atoms_text(self) -> str:
+        return "" if self.atoms_per_class is None else f", {plural(self.atoms_per_class, 'atom')}"
 
     @property
     def standard(self) -> "Cell":
@@ -59,7 +68,7 @@ class Cell:
     @property
     def heading(self) -> str:
         """Its name in a table of its data set."""
-        return f"{self.per_class} each, 1/{self.rate}" if self.dataset == "yaleb" else self.scenario
+        return (f"{self.per_class} each, 1/{self.rate}" if self.dataset == "yaleb" else self.scenario) + self._atoms_text
 
     @property
     def size(self) -> tuple[int, int]:
@@ -115,11 +124,11 @@ class OwnCell(Cell):
 
     @property
     def name(self) -> str:
-        return f"{self.dataset}:{self.per_class}"
+        return f"{self.dataset}:{self.per_class}{self._atoms_suffix}"
 
     @property
     def heading(self) -> str:
-        return f"{self.per_class} each"
+        return f"{self.per_class} each{self._atoms_text}"
 
     @property
     def size(self) -> tuple[int, int]:

@@ -9,12 +9,13 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from importlib.util import resolve_name
@@ -54,18 +55,19 @@ def select_methods(text: str | None) -> tuple[str, ...]:
 def select_cells(text: str | None, folder: Path = Path()) -> tuple[Cell, ...]:
     """Return the cells whose names start with an entry of a comma-separated list, as yaleb-8 or ar; all cells for None.
 
-    An entry FILE:N is a cell of one's own data set in the folder (OwnCell).
+    An entry FILE:N is a cell of one's own data set in the folder (OwnCell). @A after an entry sets the atoms per person.
     """
     if text is None:
         return CELLS
-    entries = dict.fromkeys(text.split(","))
-    own = tuple(OwnCell.read(folder, entry) for entry in entries if ":" in entry)
-    prefixes = tuple(entry for entry in entries if ":" not in entry)
-    for prefix in prefixes:
-        if not prefix or not any(cell.name.startswith(prefix) for cell in CELLS):
+    found: dict[Cell, None] = {}
+    for entry in text.split(","):
+        name, has_atoms, atoms = entry.partition("@")
+        own = [OwnCell.read(folder, name)] if ":" in name else [cell for cell in CELLS if name and cell.name.startswith(name)]
+        if not own or (has_atoms and not re.fullmatch(r"[1-9]\d{0,3}", atoms)):
             names = ", ".join(cell.name for cell in CELLS)
-            raise UsageError(f"There is no cell {prefix!r}.", f"Choose from {names}, or name one of your own as FILE:N.")
-    return (*(cell for cell in CELLS if cell.name.startswith(prefixes)), *own)
+            raise UsageError(f"There is no cell {entry!r}.", f"Choose from {names}, or name one of your own as FILE:N.")
+        found |= dict.fromkeys(replace(cell, atoms_per_class=int(atoms)) if has_atoms else cell for cell in own)
+    return tuple(sorted(found, key=lambda cell: CELLS.index(cell.standard) if cell.standard in CELLS else len(CELLS)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,11 +132,12 @@ def test_wrong_parameter_file_is_an_error_before_the_work(data: dict[str, Data],
 def test_methods_and_cells_are_selected_by_name() -> None:
     with pytest.raises(UsageError, match="no method svm"):
         tables.select_methods("lclrrdl,svm")
-    for text in ("orl", "ar-scarf,orl", "ar-scarf,", ""):
-        with pytest.raises(UsageError, match=r"no cell '(orl)?'"):
+    for text in ("orl", "ar-scarf,orl", "ar-scarf,", "", "ar@0", "ar@x", "ar@", "@2"):
+        with pytest.raises(UsageError, match=r"no cell '(orl|ar@.*|@2)?'"):
             select_cells(text)
     assert tables.select_methods("srw,llc,srw") == ("srw", "llc"), "twice would count each split twice"
     assert [cell.name for cell in select_cells("yaleb-32,ar-scarf")] == ["yaleb-32-8", "yaleb-32-4", "yaleb-32-2", "ar-scarf"]
+    assert [cell.name for cell in select_cells("ar-m@2,ar-s,ar-m@2")] == ["ar-sunglasses", "ar-scarf", "ar-mixed@2"]
 
 
 def test_second_run_measures_only_missing_jobs(data: dict[str, Data], tmp_path: Path) -> None:
