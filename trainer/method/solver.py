@@ -13,21 +13,23 @@ transcription is in tests/fixtures/oracle.py. This version gives the same result
   runs on X' (min(d,n) rows). Only the stopping test, a largest entry, needs pixel space.
 - Scaled multipliers y = Y/mu: a multiplier update is one addition. T = X - E replaces E.
 - |x - Dz| follows from products of the Z update. While no column exceeds lam/mu, E = 0 and DZ is not computed.
-- Symmetric matrices are computed by half, in place, by SciPy's BLAS: four matrices of X's size and ten of Z's in memory.
+- Cholesky factors instead of inverses, symmetric products by half, updates in place, all by SciPy's BLAS: four matrices of
+  X's size and ten of Z's in memory.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import blas, lapack, qr
+from scipy.linalg import blas, lapack
 
 from edge.errors import ParameterError
 from trainer.method.prox import column_norms, shrink_factors, svt
+from trainer.method.qr import orthonormal
 from trainer.method.result import SolverResult
 from trainer.types import Array
 
-gemm, symm, syrk = blas.dgemm, blas.dsymm, blas.dsyrk
+gemm, syrk, trsm = blas.dgemm, blas.dsyrk, blas.dtrsm
 MU_MAX = 1e8
 
 
@@ -100,7 +102,7 @@ def solve(
         K -= y2
         K -= y3
         right = gemm(1.0, D, B, trans_a=1, beta=1.0, c=K)
-        Z = symm(1.0, _inverse(syrk(1.0, D, trans=1, lower=1), 2.0), right, lower=1)
+        Z = _solve(syrk(1.0, D, trans=1, lower=1), 2.0, right.copy(order="F"))
 
         # E = B_{lam/mu}(X - DZ + Y1/mu), eq. 18; before L, because K and right are needed here
         no_error = no_error and _largest_error(B, Z, K, right) < (1 - 1e-6) * lam / mu
@@ -119,7 +121,7 @@ def solve(
         L -= y3
 
         # D = (X - E + Y1/mu) Z' (ZZ' + gamma/mu I)^-1, eq. 19
-        D = symm(1.0, _inverse(syrk(1.0, Z, lower=1), gamma / mu), gemm(1.0, B, Z, trans_b=1), side=1, lower=1)
+        D = _solve(syrk(1.0, Z, lower=1), gamma / mu, gemm(1.0, B, Z, trans_b=1), side=1)
 
         # Y1 += mu (X - DZ - E), Y2 += mu (Z - J), Y3 += mu (Z - L), mu = min(mu_max, rho mu)
         gemm(-1.0, D, Z, beta=1.0, c=B, overwrite_c=1)
@@ -147,24 +149,24 @@ def _rotate(X: Array, D: Array) -> tuple[Array, Array | None, Array]:
     """Return X', Q, D' with X = QX', D = QD'. Q is None if rotation would not shorten X, or if D is not in span X."""
     if X.shape[0] <= X.shape[1]:
         return X, None, D
-    Q, rotated = qr(X, mode="economic", check_finite=False)
-    Q = np.asfortranarray(Q)
+    Q, rotated = orthonormal(X)
     D_rotated = gemm(1.0, Q, D, trans_a=1)
-    outside = gemm(-1.0, Q, D_rotated, beta=1.0, c=D)
-    if np.abs(outside).max() > 1e-10:
+    mixture = np.random.default_rng(0).standard_normal(D.shape[1])  # if it is in span X, so is every column of D
+    inside = blas.dgemv(1.0, Q, blas.dgemv(1.0, D_rotated, mixture))
+    if np.abs(blas.dgemv(1.0, D, mixture) - inside).max() > 1e-10:
         return X, None, D
-    return np.asfortranarray(rotated), Q, D_rotated
+    return rotated, Q, D_rotated
 
 
-def _inverse(lower: Array, ridge: float) -> Array:
-    """Return (A + ridge I)^-1 of a positive definite A. Only lower triangles are read and written."""
+def _solve(lower: Array, ridge: float, right: Array, side: int = 0) -> Array:
+    """Return (A + ridge I)^-1 right, or right (A + ridge I)^-1 if side = 1, in place. Only the lower triangle of A is read."""
     lower.flat[:: len(lower) + 1] += ridge
     factor, failed = lapack.dpotrf(lower, lower=1, overwrite_a=1)
-    inverse: Array
-    inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
-    if failed or not np.isfinite(inverse[-1, -1]):
+    if failed or not np.isfinite(factor[-1, -1]):
         raise FloatingPointError("a matrix of the update is not positive definite")
-    return inverse
+    half = trsm(1.0, factor, right, side=side, lower=1, trans_a=side, overwrite_b=1)
+    solution: Array = trsm(1.0, factor, half, side=side, lower=1, trans_a=1 - side, overwrite_b=1)
+    return solution
 
 
 def _largest_error(B: Array, Z: Array, K: Array, right: Array) -> float:

@@ -19,7 +19,7 @@ from tests.fixtures import data, oracle
 from trainer.method.locality import locality_weights
 from trainer.method.prox import column_norms
 from trainer.method.result import SolverResult
-from trainer.method.solver import MU_MAX, SCHEDULES, Schedule, Step, _entries_below, _inverse, _largest_error, _rotate, solve
+from trainer.method.solver import MU_MAX, SCHEDULES, Schedule, Step, _entries_below, _largest_error, _rotate, _solve, solve
 from trainer.types import Array
 
 pytestmark = pytest.mark.slow
@@ -170,6 +170,9 @@ def test_first_dictionary_outside_the_span_of_the_samples_is_not_rotated() -> No
     outside = unit_columns(problem.D + 0.5 * np.random.default_rng(0).normal(size=problem.D.shape))
     assert _rotate(problem.X, outside)[1] is None
     check_against_oracle(replace(problem, D=outside))
+    one = problem.D.copy()  # one atom, outside by very little
+    one[:, 3] += 1e-8 * outside[:, 3]
+    assert _rotate(problem.X, one)[1] is None
 
 
 def test_solver_collapses_if_the_oracle_does() -> None:
@@ -369,12 +372,25 @@ def test_largest_error_needs_no_product(scale: float) -> None:
         assert np.isclose(_largest_error(B, Z, K, right), np.linalg.norm(B - D @ Z, axis=0).max(), rtol=1e-9)
 
 
-def test_inverse_of_a_gram_matrix() -> None:
-    A = np.random.default_rng(0).normal(size=(6, 9))
-    inverse = _inverse(np.asfortranarray(np.tril(A @ A.T)), 0.5)
-    assert np.allclose(np.tril(inverse), np.tril(np.linalg.inv(A @ A.T + 0.5 * np.eye(6))))
+@pytest.mark.parametrize("ridge", [0.5, 1e-9])
+def test_solve_with_a_gram_matrix(ridge: float) -> None:
+    """Also with an almost singular matrix, as ZZ' + gamma/mu I is late in a run: by the residual."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(6, 9)) if ridge == 0.5 else rng.normal(size=(6, 3)) @ rng.normal(size=(3, 9))
+    gram = A @ A.T
+    full = gram + ridge * np.eye(6)
+    right, left = rng.normal(size=(6, 4)), rng.normal(size=(4, 6))
+    above = np.triu(np.full((6, 6), 7.0), 1)  # is not read
+    solution = _solve(np.asfortranarray(np.tril(gram) + above), ridge, np.asfortranarray(right))
+    assert np.abs(full @ solution - right).max() < 1e-14 * np.linalg.norm(full) * np.linalg.norm(solution)
+    solution = _solve(np.asfortranarray(np.tril(gram) + above), ridge, np.asfortranarray(left), side=1)
+    assert np.abs(solution @ full - left).max() < 1e-14 * np.linalg.norm(full) * np.linalg.norm(solution)
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan])
+def test_solve_refuses_a_matrix_that_is_not_positive_definite(bad: float) -> None:
     with pytest.raises(FloatingPointError, match="positive definite"):
-        _inverse(np.asfortranarray(-np.eye(3)), 0.5)
+        _solve(np.asfortranarray(bad * np.eye(3)), 0.5, np.ones((3, 2), order="F"))
 
 
 # --- Memory ---
