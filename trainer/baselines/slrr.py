@@ -10,14 +10,18 @@ Zhang, Jiang, Davis: Learning structured low-rank representations for image clas
 without Q, by itself (trainer.baselines.lrrs), with its own lam: |z|_2 of one face is not a share of |Z|_* of all faces.
 
 Differences from the paper (reasons: docs/research/results.md): an exact Z update, a constant penalty with an early stop
-(entries of X - DZ - E are about 0.01), and random samples as the first D.
+(entries of X - DZ - E are about 0.01), and random samples as the first D. `together` has none of them
+(trainer.baselines.slrr_printed).
 """
 
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import numpy as np
 
+from edge.errors import ParameterError
 from trainer.baselines.lrrs import SparseCoding, code_faces
+from trainer.baselines.slrr_printed import k_svd, learn, represent
 from trainer.method.base import CodeClassifier, check_codes
 from trainer.method.coding import l1_weight
 from trainer.method.prox import soft_threshold, svt
@@ -91,7 +95,7 @@ class SLRR(CodeClassifier):
 
     _: KW_ONLY
     lam: float = 10.0
-    """Weight of the error in training."""
+    """Weight of the error in training; with `together`, in units of 1/sqrt(d), and in coding too."""
     beta: float = 0.03
     """Weight of sparsity, in training and in coding."""
     alpha: float = 3.0
@@ -101,20 +105,34 @@ class SLRR(CodeClassifier):
     eta: float = 1e-2
     """Ridge of the classifier (eq. 8)."""
     rounds: int = field(default=8, metadata={"least": 0})
-    """Updates of D. 0: keep the random samples."""
+    """Updates of D. 0: keep the first one."""
+    together: bool = False
+    """As printed: D starts from K-SVD, Z is updated by linearisation, W is learned on the Z of training, and all faces of a
+    call are coded together with the weights of training: then a face's label depends on the other faces. For tables only; a
+    device codes one face at a time."""
 
     def _learn(self, samples: Array, labels: Array) -> None:
         samples = samples.astype(np.float32)
         D0 = self._choose_atoms(samples, labels)
         Q = (self.atom_classes_[:, None] == labels).astype(np.float32)
-        self.result_ = slrr(samples, D0, Q, lam=self.lam, beta=self.beta, alpha=self.alpha, rounds=self.rounds)
+        weights: dict[str, Any] = {"lam": self.lam, "beta": self.beta, "alpha": self.alpha}
+        if self.together:
+            D0 = k_svd(samples, labels, D0, self.atom_classes_)
+            weights["lam"] = l1_weight(self.lam, len(samples))
+            self.result_ = learn(samples, D0, Q, **weights, rounds=self.rounds)
+        else:
+            self.result_ = slrr(samples, D0, Q, **weights, rounds=self.rounds)
         check_codes(self.result_.Z)
         self.D_ = self.result_.D
-        self._learn_linear(self.code(samples), labels)
+        self._learn_linear(self.result_.Z if self.together else self.code(samples), labels)
 
     @property
     def coding(self) -> SparseCoding:
+        if self.together:
+            raise ParameterError("a device codes one face at a time; leave out together")
         return SparseCoding(lam=l1_weight(self.code_lam, len(self.D_)), beta=self.beta)
 
     def code(self, samples: Array) -> Array:
+        if self.together:
+            return represent(samples.astype(np.float32), self.D_, lam=l1_weight(self.lam, len(samples)), beta=self.beta).Z
         return code_faces(self.D_, samples, self.coding)

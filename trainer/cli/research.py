@@ -12,7 +12,7 @@ import typer
 from edge.cli import common as console
 from edge.errors import TrainingError
 from edge.vision.preprocess import Kind as FeatureKind
-from trainer.baselines.registry import method_of
+from trainer.baselines.registry import method_of, with_printed
 from trainer.cli.options import MethodName, Seed, check_writable
 from trainer.paper import experiments, tuned, typeset
 from trainer.paper import tables as paper_tables
@@ -76,6 +76,10 @@ def tables(
     lend: Annotated[
         bool, typer.Option(help="With --tune: tune at 1/8 and with sunglasses only, and use that for the other cells.")
     ] = True,
+    as_printed: Annotated[
+        bool,
+        typer.Option("--as-printed", help="Add a row for each method in the form of its own paper; tune it with --tune."),
+    ] = False,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Use a Dask cluster instead, as tcp://HOST:8786.")
@@ -91,11 +95,14 @@ def tables(
         output = output or Path("tuned.toml")
         check_writable(output)
         with console.progress("Tuning") as line:
+            if as_printed:
+                which["methods"] = with_printed(which["methods"])
             failures = tuned.tune_all(found, output, **which, folds=folds, lend=lend, progress=_show(line), **where)
         console.say(f"Saved {output}.")
     else:
         output = output or Path("results")
-        planned = paper_tables.plan(found, **which, splits=splits or (1 if quick else 10), parameters=parameters)
+        how: dict[str, Any] = {"splits": splits or (1 if quick else 10), "parameters": parameters, "as_printed": as_printed}
+        planned = paper_tables.plan(found, **which, **how)
         with paper_tables.Runs(output) as runs:
             with console.progress("Measuring") as line:
                 failures = paper_tables.run(planned, found, runs, progress=_show(line), **where)

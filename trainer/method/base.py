@@ -22,7 +22,12 @@ from trainer.features.spec import Spec
 from trainer.method.classifier import one_hot, ridge
 from trainer.types import Array
 
-CHOICES = {"classifier_codes": ("coder", "training"), "error": ("l1", "l21"), "locality": ("exp", "squared")}
+CHOICES = {
+    "classifier_codes": ("coder", "training"),
+    "error": ("l1", "l21"),
+    "locality": ("exp", "squared"),
+    "scaling": ("unit", "maximum"),
+}
 """Values of the parameters with these names."""
 COLLAPSED = "Training collapsed: every code is zero, so people cannot be distinguished."
 
@@ -99,12 +104,12 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return rows.T.astype(np.float64), labels
 
     def _rows(self, X: Array, y: Array | None = None) -> tuple[Array, Any]:
-        """Return unit feature vectors (n, d), and y, both checked."""
+        """Return feature vectors (n, d), and y, both checked."""
         if self.features is None:
             if y is None:
-                return unit_rows(validate_data(self, X, dtype=np.float64, reset=False)), None
+                return self._vectors(validate_data(self, X, dtype=np.float64, reset=False)), None
             rows, y = validate_data(self, X, y, dtype=np.float64)
-            return unit_rows(rows), y
+            return self._vectors(rows, training=True), y
         spec, crops = self.features, np.reshape(X, (len(X), -1))
         crops, y = (check_array(crops, dtype=None), None) if y is None else check_X_y(crops, y, dtype=None)
         if crops.shape[1] != math.prod(spec.crop_shape) or crops.min() < 0 or crops.max() > 255:
@@ -114,7 +119,11 @@ class FaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if y is not None and (pixels == pixels[:, :1]).all(axis=(1, 2)).any():
             raise TrainingError("A training image is blank.", "Remove images that show nothing.")
         self.n_features_in_ = crops.shape[1]
-        return spec.vectors(crops.reshape(-1, *spec.crop_shape)), y
+        return self._vectors(crops.reshape(-1, *spec.crop_shape), training=y is not None), y
+
+    def _vectors(self, samples: Array, *, training: bool = False) -> Array:
+        """Return feature vectors (n, d) of samples, which are rows or, with `features`, crops: rows of unit length."""
+        return unit_rows(samples) if self.features is None else self.features.vectors(samples)
 
 
 @dataclass(eq=False, repr=False)
@@ -131,7 +140,7 @@ class CodeClassifier(FaceClassifier):
     """Ridge of the classifier (eq. 8)."""
 
     def code(self, samples: Array) -> Array:
-        """Return codes Z (m, n) of samples (d, n), unit columns. Each sample is coded by itself."""
+        """Return codes Z (m, n) of samples (d, n). Each sample is coded by itself, except in the forms as printed."""
         raise NotImplementedError
 
     def _choose_atoms(self, samples: Array, labels: Array) -> Array:

@@ -26,10 +26,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from edge.errors import EdgeError, UsageError
-from trainer.baselines.registry import METHODS, Parameters, method_of
+from trainer.baselines.registry import METHODS, Parameters, method_of, with_printed
 from trainer.paper.experiments import CELLS, TUNED, Cell, Data, OwnCell, measure, read_tuned, tuned_entry
 from trainer.paper.tuned import TaskProgress
-from trainer.paper.typeset import Mean, Results
+from trainer.paper.typeset import ALSO_PRINTED, Mean, Results
 from trainer.parallel import each
 from trainer.types import Array, silent
 
@@ -93,24 +93,30 @@ def plan(
     splits: int,
     seed: int = 0,
     parameters: Path = TUNED,
+    as_printed: bool = False,
 ) -> list[Job]:
-    """Return every split of every cell for Tables 1 and 2, and a few splits of one cell that Table 3 times."""
+    """Return every split of every cell for Tables 1 and 2, and a few splits of one cell that Table 3 times.
+
+    With `as_printed`, a method that its authors print in another form has a second row.
+    """
     known = read_tuned(parameters)
+    methods = with_printed(methods) if as_printed else methods
 
     def jobs(name: str, cell: Cell, splits: int, *, timed: bool = False, variant: str = "") -> list[Job]:
         method, given = method_of(name), TIMED_VARIANTS[name][variant] if variant else {}
+        also = ALSO_PRINTED if as_printed and method.printed == {} else ""
         tuned = tuned_entry(known, cell, "pixels", name)
         used = method.settings(cell.atoms, given) | method.usual | tuned
         depends = [RUNS_SCHEMA, name, cell.name, seed, used, timed, data[cell.dataset].digest, code_digest(name)]
         return [
             Job(
-                row=f"{name}/{variant}" if variant else name,
+                row=f"{name}/{variant}" if variant else name + also,
                 method=name,
                 cell=cell,
                 split=split,
                 seed=seed,
                 parameters=used,
-                tuned=bool(tuned),
+                tuned=bool(tuned) or not method.grid,
                 timed=timed,
                 key=hashlib.sha256(json.dumps([*depends, split], sort_keys=True, default=str).encode()).hexdigest()[:24],
             )
@@ -136,7 +142,7 @@ def code_digest(method: str) -> str:
     for name in names:  # grows in the loop
         file = Path(str(getattr(sys.modules.get(name), "__file__", None)))
         is_ours = name == "trainer" or name.startswith(("trainer.", "edge.vision.preprocess"))
-        is_own = method not in METHODS and (file.parent == folder or name.partition(".")[0] == home.partition(".")[0])
+        is_own = ":" in method and (file.parent == folder or name.partition(".")[0] == home.partition(".")[0])
         if name in code or file.suffix != ".py" or not (is_ours or is_own):
             continue
         tree = ast.parse(file.read_text())

@@ -13,7 +13,7 @@ import numpy as np
 
 from edge.errors import TrainingError
 from edge.files import write_file
-from trainer.baselines.registry import method_of
+from trainer.baselines.registry import AS_PRINTED, method_of
 from trainer.paper.experiments import Cell, Data, read_tuned
 from trainer.presets import to_toml, toml_key
 from trainer.tuning import Candidate, choose, tune
@@ -70,6 +70,8 @@ def tune_all(
             missing = [cell for cell in cells if sources[cell] == source and method not in known.get(cell.name, {})]
             if not missing:
                 continue
+            if not method_of(method).grid:
+                continue  # its authors print everything
             images, labels, _ = data[source.dataset]
             count = partial(progress, f"{method}, {source.name}")
             try:
@@ -77,7 +79,8 @@ def tune_all(
             except TrainingError as error:
                 failures.append(f"{method}, {source.name}: {error}")
                 continue
-            found = f"trainer tables --tune --data FOLDER --cells {source.name} --methods {method} --folds {folds}"
+            base, flag = method.removesuffix(AS_PRINTED), " --as-printed" if method.endswith(AS_PRINTED) else ""
+            found = f"trainer tables --tune --data FOLDER --cells {source.name} --methods {base}{flag} --folds {folds}"
             found += f" --seed {seed}\n{best.accuracy:.2f} % on held-out images"
             texts = [file.read_text()] if file.exists() else []
             for cell in missing:

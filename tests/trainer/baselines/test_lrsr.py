@@ -7,9 +7,11 @@ from itertools import pairwise
 import cvxpy
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from edge.errors import ParameterError, TrainingError
+from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import file_of
 from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, minimiser, objective, vectors
 from trainer.baselines.lclrr import LCLRR
@@ -149,6 +151,64 @@ def test_accuracy_reaches_the_published_figure(method: type[LRRS | RBDS], printe
     test = test[::5]
     model = method(features=cell.spec("pixels")).fit(images[train], labels[train])
     assert 100 * model.score(images[test], labels[test]) > printed - 2
+
+
+# --- As printed: all faces of a call are coded together ---
+
+
+@pytest.mark.parametrize("method", [LRRS, RBDS])
+def test_faces_coded_together_solve_the_low_rank_problem(method: type[LRRS | RBDS]) -> None:
+    X, y = vectors(classes=3, each=4, d=12)
+    lam, beta = 3.0, 0.05
+    model = method(2, lam=lam, beta=beta, together=True).fit(X, y)
+    faces_ = (X[::2] / np.linalg.norm(X[::2], axis=1, keepdims=True)).T
+    Z = cvxpy.Variable((6, 6))
+    D, weight = model.D_, lam / np.sqrt(12)
+    cost = cvxpy.normNuc(Z) + beta * cvxpy.sum(cvxpy.abs(Z)) + weight * cvxpy.sum(cvxpy.abs(faces_ - D @ Z))
+    _, best = minimiser(cost, Z)
+    found = objective(faces_, D, model.code(faces_), weight, "l1", np.full((6, 6), beta))
+    assert found / best - 1 < 0.02
+    alone = np.hstack([model.code(faces_[:, [j]]) for j in range(6)])
+    assert objective(faces_, D, alone, weight, "l1", np.full((6, 6), beta)) > found, "the codes depend on the other faces"
+
+
+@pytest.mark.parametrize("method", [LRRS, RBDS])
+def test_maximum_scales_by_the_training_data(method: type[LRRS | RBDS]) -> None:
+    """A common factor changes nothing; brighter faces at test time do."""
+    X, y = vectors()
+    model = method(3, together=True, scaling="maximum", lam=0.3, classifier_codes="training")
+    scores = clone(model).fit(X, y).decision_function(X)
+    assert np.abs(clone(model).fit(7 * X, y).decision_function(7 * X) - scores).max() < 1e-6
+    assert np.abs(clone(model).fit(X, y).decision_function(2 * X) - scores).max() > 1e-2
+
+
+@pytest.mark.parametrize("kind", ["pixels", "both"])
+def test_maximum_divides_pixels_and_needs_them(kind: str) -> None:
+    images = np.random.default_rng(0).integers(0, 200, (12, 13, 11)).astype(np.uint8)
+    images[0] = 0
+    y = np.arange(12) % 3
+    model = LRRS(2, together=True, scaling="maximum", lam=0.3, features=FeatureSpec(height=13, width=11, kind=kind, cell=2))
+    if kind == "both":
+        with pytest.raises(ParameterError, match="needs the features"):
+            model.fit(images[1:], y[1:])
+        return
+    model.fit(images[3:], y[3:])
+    means = images[:, :12, :10].reshape(12, 6, 2, 5, 2).mean(axis=(2, 4)).reshape(12, -1)
+    assert np.abs(model._rows(images)[0] - means / means[3:].max()).max() < 1e-5
+
+
+def test_a_device_does_not_code_faces_together() -> None:
+    with pytest.raises(ParameterError, match="one face at a time"):
+        _ = LRRS(together=True).coding
+    X, y = vectors()
+    with pytest.raises(ParameterError, match="needs together"):
+        LRRS(scaling="maximum").fit(X, y)
+
+
+@pytest.mark.parametrize("scaling", ["unit", "maximum"])
+@pytest.mark.parametrize("method", [LRRS, RBDS])
+def test_printed_form_passes_the_checks_of_scikit_learn(method: type[LRRS | RBDS], scaling: str) -> None:
+    assert_sklearn_accepts(method(together=True, scaling=scaling, classifier_codes="training"))
 
 
 # --- RBDS ---

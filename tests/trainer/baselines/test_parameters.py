@@ -29,6 +29,8 @@ OTHER: dict[str, Any] = {
     "locality": "squared",
     "classifier_codes": "training",
     "random_state": 1,
+    "together": True,
+    "scaling": "maximum",
 }
 """Other values of parameters that are not weights. Weights are multiplied."""
 START: dict[type[FaceClassifier], dict[str, Any]] = {
@@ -53,9 +55,20 @@ def test_every_parameter_changes_the_scores(method: type[FaceClassifier]) -> Non
         return method(**START[method] | changed).fit(X[::2], y[::2]).decision_function(X[1::2])
 
     start, parameters = scores(), method(**START[method]).get_params()
-    for name in parameters.keys() - {"features"}:
+    for name in parameters.keys() - {"features", "scaling"}:
         moved = np.abs(scores(**{name: OTHER[name] if name in OTHER else 1.7 * parameters[name]}) - start).max()
         assert moved == 0 if (method, name) in UNUSED else moved > 1e-4, name
+
+
+@pytest.mark.parametrize("method", [LRRS, RBDS, SLRR], ids=lambda method: method.__name__)
+def test_every_parameter_changes_the_scores_of_faces_coded_together(method: type[CodeClassifier]) -> None:
+    X, y = vectors()
+    start = {"lam": 3.0, "beta": 0.1} if method is SLRR else {"classifier_codes": "training"}
+    model = method(3, together=True, **start)
+    before = clone(model).fit(X[::2], y[::2]).decision_function(X[1::2])
+    for name in model.get_params().keys() - {"features", "together", "code_lam", "classifier_codes"}:
+        changed = clone(model).set_params(**{name: OTHER[name] if name in OTHER else 1.7 * getattr(model, name)})
+        assert np.abs(changed.fit(X[::2], y[::2]).decision_function(X[1::2]) - before).max() > 1e-4, name
 
 
 OF_TRAINING = [

@@ -17,13 +17,15 @@ from edge.errors import UsageError
 from edge.vision.preprocess import FeatureSpec
 from tests.fixtures.data import faces
 from tests.fixtures.trainer_command import TrainerCommand
-from trainer.baselines.registry import METHODS, method_of
+from trainer.baselines.registry import METHODS, method_of, with_printed
 from trainer.method.base import CodeClassifier
 from trainer.paper.experiments import Cell, reproduce, tuned_parameters
+from trainer.paper.typeset import METHODS_OF_THE_PAPER
 from trainer.tuning import tune
 
 SPEC = FeatureSpec.for_crop(24, 20, "pixels")
 each_method = pytest.mark.parametrize("name", METHODS)
+PRINTED = tuple(name for name in with_printed(METHODS) if name not in METHODS)
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +100,30 @@ def test_reproduce_accepts_the_method(trainer: TrainerCommand, data: Path, name:
     assert result["parameters"].items() >= tuned_parameters(Cell(dataset="ar"), "pixels", name).items()
 
 
-def test_unknown_method_is_an_error() -> None:
-    with pytest.raises(UsageError, match="no method svm"):
-        method_of("svm")
+@pytest.mark.parametrize("name", PRINTED)
+def test_form_as_printed_recognises_people_and_differs(name: str) -> None:
+    form, method = method_of(name), method_of(name.partition("/")[0])
+    images, labels = faces()
+    train = np.arange(len(labels)) % 3 != 0
+    scores = []
+    for one in (form, method):
+        estimator = one.estimator(**one.settings(3) | one.usual, features=SPEC, random_state=0)
+        scores.append(estimator.fit(images[train], labels[train]).decision_function(images[~train]))
+    assert (scores[0].argmax(axis=1) == labels[~train]).mean() > 0.8
+    same = name == "llc/as printed"  # the usual parameters of LLC are the printed ones; tuning changes them
+    assert (np.abs(scores[0] - scores[1]).max() > 1e-3) != same
+
+
+def test_every_method_of_the_paper_has_a_form_as_printed_or_is_one() -> None:
+    assert all(METHODS[name].printed is not None for name in METHODS_OF_THE_PAPER)
+    assert {"lclrrdl/as printed", "rbds/as printed"} < set(PRINTED)
+    assert not {"srw/as printed", "lrr/as printed"} & set(PRINTED)
+
+
+@pytest.mark.parametrize("name", ["svm", "srw/as printed", "svm/as printed", "lrrs/as tuned"])
+def test_unknown_method_is_an_error(name: str) -> None:
+    with pytest.raises(UsageError, match=f"no method {name}"):
+        method_of(name)
 
 
 def test_given_parameters_are_used_and_reported(data: Path) -> None:

@@ -68,6 +68,40 @@ def test_plan_has_every_split_and_a_few_timed_jobs(data: dict[str, Data]) -> Non
     assert not [job for job in planned(data) if job.timed]
 
 
+def test_forms_as_printed_are_rows_of_their_own(data: dict[str, Data]) -> None:
+    names = ("lrrs", "srw", "lrr")
+    common, both = (planned(data, methods=names, splits=1, as_printed=printed) for printed in (False, True))
+    assert [job.row for job in both] == ["lrrs", "lrrs/as printed", "srw/which is as printed", "lrr"]
+    assert {job.key for job in common} < {job.key for job in both}, "the other rows are not measured again"
+    assert len({job.key for job in both}) == 4
+    (printed,) = (job for job in both if job.row == "lrrs/as printed")
+    assert printed.parameters["together"]
+    assert "together" not in common[0].parameters
+
+
+def test_command_measures_the_forms_as_printed(trainer: TrainerCommand, folder: Path, tmp_path: Path) -> None:
+    words = ("--as-printed", "--quick", "--methods", "lclrrdl,srw", "--jobs", "1", "-o", tmp_path)
+    code, out, err = trainer("tables", "--data", folder, *words)
+    assert code == 0, err
+    rows = [line.split(" | ")[0] for line in out.splitlines() if line.startswith("| ")]
+    assert rows[2:] == ["| LCLRRDL", "| LCLRRDL, as printed", "| SRW, which is as printed"]
+    assert "not tuned" not in out
+    records = {record["row"]: record["parameters"] for record in map(json.loads, lines_of(tmp_path / "runs.jsonl"))}
+    assert (records["lclrrdl"]["coding"], records["lclrrdl/as printed"]["coding"]) == ("l1", "batch")
+
+
+def test_tuning_leaves_what_is_printed(data: dict[str, Data], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tuned.toml"
+    monkeypatch.setitem(METHODS, "llc", replace(METHODS["llc"], printed_grid={"eta": (1e-3, 1e-2)}))
+    assert tune_all(data, file, methods=("llc/as printed", "lclrrdl/as printed"), cells=SMALL, jobs=1, folds=2) == []
+    text = file.read_text()
+    assert text.startswith('[yaleb-8-8."llc/as printed".pixels]')
+    assert "--methods llc --as-printed --folds 2" in text
+    assert "lclrrdl" not in text
+    (job,) = planned(data, methods=("llc/as printed",), splits=1, parameters=file)
+    assert job.parameters["neighbours"] == 5
+
+
 def test_key_depends_on_parameters_seed_and_data(data: dict[str, Data], tmp_path: Path) -> None:
     (job, _) = planned(data)
     assert planned(data)[0].key == job.key

@@ -52,6 +52,24 @@ def test_findings_count_a_tie_as_first_and_skip_unmeasured_methods() -> None:
     assert "in 1 of 1 columns" in typeset.markdown(tie)
 
 
+def test_forms_as_printed_are_compared_with_each_other() -> None:
+    """A method whose usual row is as printed counts in both."""
+    figures = {
+        "lclrrdl": 90.0,
+        "lclrrdl/as printed": 80.0,
+        "lrrs": 91.0,
+        "lrrs/as printed": 70.0,
+        "srw/which is as printed": 75.0,
+    }
+    accuracy = {(row, "yaleb-8-8"): Mean(value, None, 1) for row, value in figures.items()}
+    text = typeset.markdown(Results(rows=tuple(figures), cells=CELLS[:1], accuracy=accuracy, seconds={}))
+    assert "| LRSR, as printed | 75.3 → 70.0 (-5.3) |" in text
+    assert "| SRW, which is as printed | 79.3 → 75.0 (-4.3) |" in text
+    assert "- LCLRRDL is first among the measured methods of the paper in 0 of 1 columns." in text
+    assert "- As printed, LCLRRDL is first among the measured methods of the paper in 1 of 1 columns." in text
+    assert "published figure: LRSR, as printed in yaleb-8-8 (-5.3), SRW, which is as printed in yaleb-8-8 (-4.3)." in text
+
+
 def test_csv_has_the_same_figures() -> None:
     lines = list(csv.DictReader(io.StringIO(typeset.as_csv(RESULTS))))
     assert len(lines) == 3 * 9 + 3
