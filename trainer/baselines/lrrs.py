@@ -26,7 +26,7 @@ from trainer.method.prox import column_shrink, soft_threshold, svt
 from trainer.method.result import SolverResult
 from trainer.types import Array
 
-PRINTED_SCHEDULE = {"mu0": 1e-5, "rho": 1.1}  # the tolerance 1e-6 instead of 1e-4 takes 50 iterations more
+PRINTED_SCHEDULE: dict[str, Any] = {"mu0": 1e-5, "rho": 1.1}  # the tolerance 1e-6 instead of 1e-4 takes 50 iterations more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +123,8 @@ class LRRS(FixedDictionary):
     """Weight of sparsity."""
     error: str = field(default="l1", init=False)  # not a parameter
     together: bool = False
-    """Code all faces of a call under one nuclear norm (as printed): then a face's label depends on the other faces. RBDS: also
-    train by the published schedule. For tables only; a device codes one face at a time."""
+    """Code all faces of a call under one nuclear norm, by the published schedule (as printed): then a face's label depends on
+    the other faces. RBDS is trained by this schedule too. For tables only; a device codes one face at a time."""
     scaling: str = "unit"
     """With `together`: faces at unit length ("unit"), or pixels divided by the largest of training, and a lam without unit
     ("maximum", as in the code of RBDS)."""
@@ -141,10 +141,13 @@ class LRRS(FixedDictionary):
         return SparseCoding(lam=self._error_weight(), beta=self.beta)
 
     def code(self, samples: Array) -> Array:
-        lam = self._error_weight()
-        if self.together:
-            return represent(samples, self.D_, lam=lam, R=self.beta).Z
-        return code_faces(self.D_, samples, SparseCoding(lam=lam, beta=self.beta))
+        return self._represent(samples) if self.together else code_faces(self.D_, samples, self.coding)
+
+    def _represent(self, samples: Array) -> Array:
+        if not self.together:
+            return super()._represent(samples)
+        X, D = samples.astype(np.float32), self.D_.astype(np.float32)
+        return represent(X, D, lam=self._error_weight(), R=self.beta, **PRINTED_SCHEDULE).Z
 
     def _error_weight(self) -> float:
         return self.lam if self.scaling == "maximum" else super()._error_weight()
