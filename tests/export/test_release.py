@@ -293,7 +293,7 @@ def last_job(site: Site) -> jobs.JobState:
 @pytest.mark.parametrize("stage", ["reading the model", "calibration faces", "iterations", "parity"])
 def test_cancelled_build_leaves_no_kit(site: Site, stage: str) -> None:
     before = sorted(site.kits.iterdir())
-    ended = release_until(site, stage, "jobs.cancel(self.site, self.id)")
+    ended = release_until(site, stage, "jobs.cancel(self.site, self.id, who='anna')")
     assert ended.returncode == EXIT_INTERRUPTED
     assert "Traceback" not in ended.stderr
     assert last_job(site).state == jobs.CANCELLED
@@ -302,7 +302,7 @@ def test_cancelled_build_leaves_no_kit(site: Site, stage: str) -> None:
 
 def test_build_that_is_being_published_cannot_be_cancelled_any_more(site: Site, tmp_path: Path) -> None:
     drop = add_door(site, tmp_path)
-    ended = release_until(site, kits.SAVING, "jobs.cancel(self.site, self.id)", "--publish", "north")
+    ended = release_until(site, kits.SAVING, "jobs.cancel(self.site, self.id, who='anna')", "--publish", "north")
     assert ended.returncode == 0, ended.stderr
     job = last_job(site)
     assert job.state == jobs.DONE

@@ -68,6 +68,7 @@ def list_jobs(
 def cancel(
     site: SiteFolder,
     number: Annotated[int | None, typer.Argument(help="Number of the job (default: the running one).")] = None,
+    who: Who = None,
 ) -> None:
     """Cancel a running job. It stops after a moment and changes nothing."""
     opened = Site.open(site)
@@ -77,7 +78,7 @@ def cancel(
         if job is None:
             raise UsageError("No job is running.")
         number = job.id
-    jobs.cancel(opened, number)
+    jobs.cancel(opened, number, who=who or login_name())
     console.say("Cancelled. The job stops after a moment.")
 
 

@@ -76,7 +76,8 @@ def _endpoint(
         form, problem = FormData(), None
         try:
             if not session.may(page.role):
-                raise HTTPException(HTTPStatus.FORBIDDEN, f"This needs the role {page.role}. Ask an administrator.")
+                text = language_of(request)
+                raise HTTPException(HTTPStatus.FORBIDDEN, text("base.needs_role", role=text(f"users.{page.role}")))
             if page.method == "POST":
                 form = await _checked_form(request, session, page.max_bytes)
         except HTTPException as error:
@@ -137,6 +138,7 @@ def _show(page: Page, call: Call, problem: HTTPException | None) -> Response:
         status, message, hint = error.status_code, error.detail, ""
     except EdgeError as error:
         status, message, hint = HTTPStatus.BAD_REQUEST, error.message, error.hint
+    message, hint = call.text.said(message), call.text.said(hint)
     if call.wants_json:
         return JSONResponse({"problem": message, "hint": hint}, status)
     return call.render("error.html", status=status, problem=message, hint=hint, back=_page_before(call.request))
@@ -154,20 +156,23 @@ def _page_before(request: Request) -> str:
 
 def _to_login(request: Request) -> Response:
     if wants_json(request) or request.method not in SAFE:
-        return JSONResponse({"problem": "You are not logged in.", "hint": "Load the page again."}, HTTPStatus.UNAUTHORIZED)
+        said = language_of(request).said
+        answer = {"problem": said("You are not logged in."), "hint": said("Load the page again.")}
+        return JSONResponse(answer, HTTPStatus.UNAUTHORIZED)
     return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    problem = language_of(request).said(error.detail)
     if wants_json(request):
-        return JSONResponse({"problem": error.detail, "hint": ""}, error.status_code, error.headers)
-    return PlainTextResponse(f"{error.detail}\n", error.status_code, error.headers)
+        return JSONResponse({"problem": problem, "hint": ""}, error.status_code, error.headers)
+    return PlainTextResponse(f"{problem}\n", error.status_code, error.headers)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     log.error("a request to %s failed", request.url.path, exc_info=error)
-    problem = "The console failed. Its log has the reason."
+    problem = language_of(request).said("The console failed. Its log has the reason.")
     if wants_json(request):
         return JSONResponse({"problem": problem, "hint": ""}, HTTPStatus.INTERNAL_SERVER_ERROR)
     return PlainTextResponse(f"{problem}\n", HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -85,7 +85,7 @@ def _words(text: Language, status: Status) -> dict[str, str]:
         "camera_text": text(f"doors.camera_{status.camera}") if status.camera else UNKNOWN,
         "decision": _decision(text, status),
         "kit": status.kit_name or (text("doors.foreign_kit", kit=status.kit) if status.kit else UNKNOWN),
-        "problems": " · ".join(filter(None, (status.problem, *status.failing))) or UNKNOWN,
+        "problems": " · ".join(map(text.said, filter(None, (status.problem, *status.failing)))) or UNKNOWN,
         "failing": "yes" if status.problem or status.failing else "",
     } | {
         name: UNKNOWN if value is None else text(key, number=number(text, value, 1)) for name, (value, key) in measured.items()

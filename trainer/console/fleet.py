@@ -58,7 +58,7 @@ def _words(text: Language, door: Mapping[str, Any]) -> dict[str, str]:
         "data": text(f"fleet.data_{door['state']}") if door["state"] else UNKNOWN,
         "verified": local_time(door["verified"]) if door["verified"] else UNKNOWN,
         "decisions": UNKNOWN if per_hour is None else str(per_hour),
-        "problems": door["problem"] or door["error"] or UNKNOWN,
+        "problems": text.said(door["problem"] or door["error"] or UNKNOWN),
         "failing": "yes" if door["problem"] else "",
     }
 

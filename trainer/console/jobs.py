@@ -47,7 +47,7 @@ def facts_of(text: Language, job: JobState) -> dict[str, Any]:
         "count": text("jobs.count", done=job.done, total=job.total) if job.total else "",
         "seconds_left": job.seconds_left,
         "left": left_text(text, job.seconds_left) if job.is_running else "",
-        "message": job.message,
+        "message": text.said(job.message),
         "next": next_page(job),
         "has_result": job.state == DONE and next_page(job) != NEXT.get(job.kind, "/"),
         "cancel_question": text(f"jobs.cancel_question{'_partly' if job.kind in jobs.PARTLY else ''}"),
@@ -72,9 +72,9 @@ def next_page(job: JobState) -> str:
 
 
 def stage_text(text: Language, stage: str) -> str:
-    """Return the name of a stage in a language; a stage without a message keeps its own name."""
+    """Return a stage or a line of the log in a language, as far as it is known there."""
     key = f"jobs.stage_{re.sub('[^a-z0-9]+', '_', stage.lower())}"
-    return text(key) if key in language(ENGLISH).messages else stage
+    return text(key) if key in language(ENGLISH).messages else text.said(stage)
 
 
 def left_text(text: Language, seconds: float | None) -> str:
@@ -97,8 +97,7 @@ def _lines(call: Call, job: JobState, first: int) -> list[dict[str, str]]:
 def cancel(call: Call) -> Response:
     """Ask a job to stop."""
     number = int(call.request.path_params["number"])
-    jobs.cancel(call.site, number)
-    call.record("cancel job", str(number))
+    jobs.cancel(call.site, number, who=call.session.user)
     return call.redirect(f"/jobs/{number}")
 
 

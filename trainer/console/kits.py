@@ -198,7 +198,7 @@ def publish(call: Call) -> Response:
     deliveries = publishing.publish(call.site, kit.name, _chosen_doors(call), who=call.session.user)
     done = [one.door for one in deliveries if not one.problem]
     sentences = [call.text("kits.published", doors=", ".join(done))] if done else []
-    sentences += [f"{one.door}: {one.problem}" for one in deliveries if one.problem]
+    sentences += [f"{one.door}: {call.text.said(one.problem)}" for one in deliveries if one.problem]
     return call.redirect(path_of(kit), " ".join(sentences))
 
 

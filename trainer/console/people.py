@@ -208,7 +208,7 @@ def upload(call: Call) -> Response:
         try:
             people.add_photo(call.site, call.database, name, sent.file.read(), who=call.session.user)
         except EdgeError as error:
-            refused.append(f"{sent.filename}: {error.message}")
+            refused.append(f"{sent.filename}: {call.text.said(error.message)}")
     added = call.text("people.added", number=len(uploads) - len(refused))
     return call.redirect(path_of(name), " ".join([added, *refused]))
 

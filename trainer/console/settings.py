@@ -78,7 +78,8 @@ def _new_password(call: Call) -> str:
 def show_trail(call: Call) -> Response:
     search, before = call.query("q")[:100], call.query("before")
     last = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
-    found = trail.changes(call.database, search=search, before=last, most=PAGE_ROWS + 1)
+    actions = call.text.said_with(search)
+    found = trail.changes(call.database, search=search, actions=actions, before=last, most=PAGE_ROWS + 1)
     older = found[PAGE_ROWS - 1].id if len(found) > PAGE_ROWS else None
     return call.render("trail.html", changes=found[:PAGE_ROWS], search=search, older=older, is_first=last is None)
 

@@ -1,6 +1,7 @@
 """Messages of the console in several languages: messages/LANGUAGE/TOPIC.toml, with the keys of English in each.
 
 A message is named `topic.key` and may have fields: `{number} photos`. A key that a language lacks is shown in English.
+For what the library says in English, see trainer.console.sentences.
 """
 
 import tomllib
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
+
+from trainer.console.sentences import sentences
 
 FOLDER = Path(__file__).with_name("messages")
 ENGLISH = "en"
@@ -28,6 +31,14 @@ class Language:
     def __call__(self, key: str, **fields: Any) -> str:
         text = self.messages.get(key) or language(ENGLISH).messages[key]
         return text.format(**fields) if fields else text
+
+    def said(self, text: str) -> str:
+        """Return sentences of the library in this language: of an error, a job, or the trail."""
+        return sentences(self.code).translate(text)
+
+    def said_with(self, part: str) -> list[str]:
+        """Return what the library says if `said` returns a text with this part."""
+        return sentences(self.code).english_with(part) if part else []
 
     @staticmethod
     def name_of(code: str) -> str:

@@ -191,12 +191,12 @@ def prune(call: Call) -> Response:
 
 
 def _days(call: Call) -> int:
-    return _number(call.value("days"), "days")
+    return _number(call.value("days"))
 
 
-def _number(text: str, what: str) -> int:
+def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 6):
-        raise UsageError(f"{text[:20]!r} is not a number of {what}.", "Write digits only.")
+        raise UsageError(f"{text[:20]!r} is not a number.", "Write digits only.")
     return int(text)
 
 
@@ -280,7 +280,7 @@ def _verdict(call: Call, fields: Mapping[str, Any]) -> dict[str, Any]:
     verdict, name, face = (str(fields.get(field, "")).strip() for field in ("verdict", "name", "face"))
     if verdict not in (STRANGER, IS) or (verdict == IS and not name):
         raise UsageError(call.text("visits.no_verdict"), call.text("visits.no_verdict_hint"))
-    return {"name": name if verdict == IS else "", "face": _number(face, "a face") if face else None}
+    return {"name": name if verdict == IS else "", "face": _number(face) if face else None}
 
 
 def judge(call: Call) -> Response:

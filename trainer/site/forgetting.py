@@ -64,7 +64,7 @@ class Forgotten:
         if self.deleted:
             parts.append(f"Deleted: {', '.join(self.deleted)}.")
         if self.remains:
-            parts.append("Still to do: " + some([str(remain) for remain in self.remains], " ", LISTED))
+            parts.append(f"Still to do: {some([str(remain) for remain in self.remains], ' ', LISTED)}")
         else:
             parts.append("Nothing in this site contains the person any more. Kits on doors and backups are not searched.")
         return " ".join(parts)

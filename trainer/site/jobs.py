@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from edge.errors import EdgeError, UsageError
+from trainer.site import trail
 from trainer.site.folder import Site, transaction, utc_now
 
 LOCK = ".job"
@@ -211,12 +212,13 @@ def _hand_over(process: subprocess.Popen[bytes], secret: bytes) -> None:
         process.stdin.write(secret)
 
 
-def cancel(site: Site, number: int) -> None:
+def cancel(site: Site, number: int, *, who: str) -> None:
     """Ask a running job to stop. It needs a moment."""
     with site.database() as database:
         job = get(database, number)
         if job is None or not job.is_running:
             raise UsageError("This job is not running any more.")
+        trail.record(database, who, "cancel job", str(number), job.kind)
         with suppress(ProcessLookupError):
             os.kill(job.pid, signal.SIGINT)
 

@@ -1,6 +1,7 @@
 """The trail: who changed what in a site, and when."""
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer.site.folder import containing, utc_now
@@ -26,12 +27,20 @@ def record(database: sqlite3.Connection, who: str, action: str, subject: str, de
     )
 
 
-def changes(database: sqlite3.Connection, *, search: str = "", before: int | None = None, most: int = 100) -> list[Change]:
-    """Return the newest entries, newest first; with `before`, those with a lower id."""
+def changes(
+    database: sqlite3.Connection,
+    *,
+    search: str = "",
+    actions: Sequence[str] = (),
+    before: int | None = None,
+    most: int = 100,
+) -> list[Change]:
+    """Return the newest entries with the text or one of the actions, newest first; with `before`, those with a lower id."""
     text = containing(search)
     rows = database.execute(
         "SELECT id, utc, who, action, subject, details FROM trail WHERE id < coalesce(?, id + 1)"
-        " AND (who LIKE ? ESCAPE '!' OR action LIKE ? ESCAPE '!' OR subject LIKE ? ESCAPE '!') ORDER BY id DESC LIMIT ?",
-        (before, text, text, text, most),
+        " AND (who LIKE ? ESCAPE '!' OR action LIKE ? ESCAPE '!' OR subject LIKE ? ESCAPE '!'"
+        f" OR action IN ({', '.join('?' * len(actions))})) ORDER BY id DESC LIMIT ?",
+        (before, text, text, text, *actions, most),
     )
     return [Change(*row) for row in rows]

@@ -65,7 +65,7 @@ def test_second_training_waits_for_the_first(browser: Browser, site: Site) -> No
         visitor.page.locator("#train").click()
         expect(visitor.page.get_by_role("alert")).to_contain_text("Another job of this site is running.")
         number = int(opened.value.url.rpartition("/")[2])
-        jobs.cancel(site, number)
+        jobs.cancel(site, number, who="anna")
         go_on()
         assert wait_for_job(console, number)["state"] == "cancelled"
         visitor.close()

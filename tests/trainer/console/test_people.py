@@ -221,3 +221,6 @@ def test_every_page_of_people_in_german(console: Console, tmp_path: Path) -> Non
         assert "Person hinzufügen" in client.get("/people").text
         assert "Einwilligung" in client.get("/people/s1").text
         assert "Kamera" in client.get("/people/s1/capture").text
+        refused = client.submit("/people/s1/rename", {"new": "s2"}, headers={"Accept": "application/json"})
+        assert refused.json()["problem"] == "Es gibt schon eine Person mit dem Namen s2."
+        assert refused.json()["hint"] == "Wählen Sie einen anderen Namen, oder führen Sie die beiden zusammen."

@@ -176,6 +176,8 @@ def test_failed_training_is_shown_with_its_reason(tmp_path: Path) -> None:
         assert job["state"] == jobs.FAILED
         assert "No usable photo of empty" in own.get("/train").text
         assert "No usable photo of empty" in own.get(f"/jobs/{number}").text
+        for path in ("/train", f"/jobs/{number}"):
+            assert "Kein brauchbares Foto von empty" in own.get(path, headers={"Accept-Language": "de"}).text
 
 
 @pytest.mark.parametrize(

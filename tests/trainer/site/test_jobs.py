@@ -15,7 +15,7 @@ from tests.fixtures.data import ROOT
 from tests.fixtures.site import site_of_orl
 from tests.fixtures.trainer_command import TrainerCommand
 from tests.fixtures.waiting import until
-from trainer.site import jobs, models
+from trainer.site import jobs, models, trail
 from trainer.site.folder import Site
 
 PEOPLE = {f"s{person}": range(1, 5) for person in range(1, 8)}
@@ -89,9 +89,9 @@ def test_ended_job_cannot_be_cancelled(empty_site: Site) -> None:
     with jobs.run(empty_site, "train", "anna") as job:
         pass
     with pytest.raises(UsageError, match="not running"):
-        jobs.cancel(empty_site, job.id)
+        jobs.cancel(empty_site, job.id, who="anna")
     with pytest.raises(UsageError, match="not running"):
-        jobs.cancel(empty_site, 99)
+        jobs.cancel(empty_site, 99, who="anna")
 
 
 def test_command_that_fails_before_it_has_a_job_is_one_sentence(empty_site: Site) -> None:
@@ -147,12 +147,14 @@ def written(site: Site) -> list[Path]:
 @pytest.mark.parametrize("stage", ["reading photos", "threshold", "cross-validation", "saving"])
 def test_cancelled_training_leaves_nothing(tmp_path: Path, stage: str) -> None:
     site = site_of_orl(tmp_path / "site", PEOPLE)
-    ended = train_until(site, stage, "jobs.cancel(self.site, self.id)")
+    ended = train_until(site, stage, "jobs.cancel(self.site, self.id, who='anna')")
     assert ended.returncode == EXIT_INTERRUPTED
     assert "Traceback" not in ended.stderr
     with site.database() as database:
         (job,) = jobs.latest(database)
+        (change,) = trail.changes(database)
     assert job.state == jobs.CANCELLED
+    assert (change.who, change.action, change.subject, change.details) == ("anna", "cancel job", str(job.id), "train")
     assert written(site) == []
     assert not (site.models / ".work").exists()
 
@@ -162,7 +164,7 @@ def test_training_can_be_cancelled_though_its_parent_ignores_interrupts(tmp_path
     site = site_of_orl(tmp_path / "site", PEOPLE)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        ended = train_until(site, "threshold", "jobs.cancel(self.site, self.id)")
+        ended = train_until(site, "threshold", "jobs.cancel(self.site, self.id, who='anna')")
     finally:
         signal.signal(signal.SIGINT, before)
     assert ended.returncode == EXIT_INTERRUPTED
