@@ -121,7 +121,7 @@ def test_signed_kit_is_valid_and_the_key_is_nowhere(console: Console, second: st
 def test_kits_are_compared_with_the_one_before_or_another(client: Client, first: str, second: str) -> None:
     page = client.get(f"/kits/{second}").text
     assert f"Compared with {first}" in page
-    assert "Numbers: quarter size, before exact." in page
+    assert "Size of the kit: smallest (about a quarter of the size), before exact." in page
     assert "Signed: yes, before no." in page
     assert "Signed: no, before yes." in client.get(f"/kits/{first}", params={"against": second}).text
     assert client.get(f"/kits/{first}", params={"against": "../x"}).status_code == 400
@@ -302,7 +302,8 @@ def test_build_publish_and_history_in_a_browser(console: Console, tmp_path: Path
         page.get_by_role("checkbox", name=NORTH).check()
         assert page.get_by_role("checkbox", name="plain").is_disabled()
         page.get_by_role("button", name="Build the kit").click()
-        page.get_by_role("heading", name="What this kit contains").wait_for(timeout=120_000)
+        page.get_by_role("heading", name="What this kit contains").wait_for()
+        page.wait_for_load_state()  # until then a page may be without its end and its style
         assert page.get_by_text(f"Published to {NORTH} on").is_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         page.get_by_role("checkbox", name="south").check()

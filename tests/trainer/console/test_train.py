@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
-from tests.fixtures.console import Client, Console, Visitor, chromium, wait_for_job
+from tests.fixtures.console import Client, Console, Visitor, chromium, held_job, wait_for_job
 from tests.fixtures.site import orl_file, site_of_orl
 from trainer.console import jobs as job_pages
 from trainer.console.text import language
@@ -125,7 +125,7 @@ def test_suspected_photo_is_kept_then_moved_then_deleted(client: Client, model: 
 
 def test_two_browsers_see_one_job_and_either_cancels_it(console: Console) -> None:
     before = {one.name for one in models.list_models(console.site)}
-    with sync_playwright() as playwright, chromium(playwright) as browser:
+    with held_job(console.site) as go_on, sync_playwright() as playwright, chromium(playwright) as browser:
         first, second = Visitor(browser, console), Visitor(browser, console)
         first.enter("operator", user="otto")
         second.enter("operator", user="olga")
@@ -136,9 +136,11 @@ def test_two_browsers_see_one_job_and_either_cancels_it(console: Console) -> Non
         first.page.wait_for_url("**/jobs/*")
         second.page.goto("/train")
         second.page.get_by_role("link", name="A job is running").click()
-        assert second.page.url == first.page.url
+        expect(second.page).to_have_url(first.page.url)
         second.page.on("dialog", lambda dialog: dialog.accept())
-        second.page.get_by_role("button", name="Cancel").click()
+        with second.page.expect_response("**/cancel"):  # the job has its signal then
+            second.page.get_by_role("button", name="Cancel").click()
+        go_on()
         for visitor in (first, second):
             visitor.page.get_by_text("Cancelled").first.wait_for()
         first.close()
@@ -153,7 +155,7 @@ def test_page_of_a_job_goes_to_the_result(console: Console) -> None:
         number = jobs.start(console.site, "trainer", ["site", "train", str(console.site.path), "--preset", "tiny"])
         visitor.page.goto(f"/jobs/{number}")
         assert visitor.page.get_by_role("log").is_visible()
-        visitor.page.wait_for_url("**/train/*", timeout=120_000)
+        visitor.page.wait_for_url("**/train/*")
         visitor.page.get_by_role("heading", name="Comparison").wait_for()
         visitor.page.get_by_role("link", name="Evaluation report").click()
         visitor.page.wait_for_url("**/report")

@@ -139,8 +139,8 @@ def test_cancelled_training_leaves_no_model(visitor: Visitor, console: Console) 
         start_training(visitor.page)
         number = int(visitor.page.url.rpartition("/")[2])
         expect(visitor.page.get_by_role("progressbar")).to_be_visible()
-        visitor.page.get_by_role("button", name="Cancel").click()
-        visitor.page.wait_for_load_state()
+        with visitor.page.expect_response("**/cancel"):  # the job has its signal then
+            visitor.page.get_by_role("button", name="Cancel").click()
         go_on()
     assert wait_for_job(console, number)["state"] == "cancelled"
     expect(visitor.page.locator("#job")).to_contain_text("Cancelled. Nothing was changed.")
