@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from edge.cli import common as console
+from edge.credentials import MAX_BYTES
 from edge.errors import UsageError
 from edge.files import read_bytes, replaced_file
 from edge.text import plural
@@ -155,14 +156,18 @@ def export_person(
     site: SiteFolder,
     name: Name,
     output: Annotated[Path, typer.Option("-o", "--output", help="The ZIP file to write.")],
+    picture_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Private key of sealed pictures: without it, they stay sealed.")
+    ] = None,
     who: Who = "",
 ) -> None:
     """Write all that is held about a person to a ZIP file."""
     opened = Site.open(site)
     check_writable(output)
+    key, user = None if picture_key is None else read_bytes(picture_key, MAX_BYTES), who or users.login_name()
     with opened.database() as database, replaced_file(output) as file:
         people.sync(opened, database)
-        number = person_export.export_person(opened, database, name, file, who=who or users.login_name())
+        number = person_export.export_person(opened, database, name, file, who=user, picture_key=key)
     console.say(f"Wrote {output}: {plural(number, 'file')}.")
 
 

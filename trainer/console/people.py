@@ -322,7 +322,8 @@ def export(call: Call) -> Response:
     name, _ = _folder(call)
     file = tempfile.TemporaryFile()  # noqa: SIM115 (closed when it was sent)
     try:
-        person_export.export_person(call.site, call.database, name, file, who=call.session.user)
+        who, key = call.session.user, call.picture_key
+        person_export.export_person(call.site, call.database, name, file, who=who, picture_key=key)
     except BaseException:
         file.close()
         raise

@@ -88,7 +88,7 @@ def show_all(call: Call) -> Response:
 
 def _search(call: Call) -> tuple[dict[str, str], Search]:
     """Return the fields of the search form that are filled in, and the search."""
-    names = ("person", "unknown", "door", "outcome", "from", "until")
+    names = ("person", "unknown", "door", "outcome", "from", "from_time", "until", "until_time")
     fields = {name: value for name in names if (value := call.query(name)[: visits.MAX_TEXT])}
     if fields.get("outcome", OUTCOMES[0]) not in OUTCOMES:
         raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such outcome.")
@@ -97,9 +97,17 @@ def _search(call: Call) -> tuple[dict[str, str], Search]:
         unknown="unknown" in fields,
         door=fields.get("door", ""),
         outcome=fields.get("outcome", ""),
-        since=visits.utc_bound(fields.get("from", "")),
-        until=visits.utc_bound(fields.get("until", ""), is_end=True),
+        since=visits.utc_bound(_moment(call, fields, "from")),
+        until=visits.utc_bound(_moment(call, fields, "until"), is_end=True),
     )
+
+
+def _moment(call: Call, fields: Mapping[str, str], name: str) -> str:
+    """Return the day of a field with the time of day beside it, if there is one."""
+    day, time = fields.get(name, ""), fields.get(f"{name}_time", "")
+    if time and not day:
+        raise UsageError(call.text("visits.no_day"), call.text("visits.no_day_hint"))
+    return f"{day} {time}".strip()
 
 
 def _names(call: Call) -> list[str]:

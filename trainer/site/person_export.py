@@ -6,17 +6,21 @@ import zipfile
 from pathlib import Path
 from typing import BinaryIO
 
+from edge.audit.crypto import open_box
 from edge.enrol.storage import check_name
-from edge.errors import UsageError
+from edge.errors import EdgeError, UsageError
 from trainer.site import contents, people, trail, visits
 from trainer.site.folder import Site
 from trainer.site.photo_index import folder_of, photo_files, stored
 from trainer.site.photos import CheckedPhoto
 from trainer.site.remains import former_names
+from trainer.site.visits import Visit
 
 
-def export_person(site: Site, database: sqlite3.Connection, name: str, file: BinaryIO, *, who: str) -> int:
-    """Write the ZIP. Return the number of files in it."""
+def export_person(
+    site: Site, database: sqlite3.Connection, name: str, file: BinaryIO, *, who: str, picture_key: bytes | None = None
+) -> int:
+    """Write the ZIP. Return the number of files in it. Pictures of visits that the key does not open stay sealed."""
     name = check_name(name)
     folder, person = folder_of(site, name), people.get(database, name)
     names = sorted(former_names(database, name))
@@ -41,13 +45,24 @@ def export_person(site: Site, database: sqlite3.Connection, name: str, file: Bin
         }
         _write_json(archive, "person.json", about)
         _write_json(archive, "visits.json", [vars(visit) | {"event": event} for visit, event, _ in own_visits])
-        for visit, _, picture in own_visits:
-            if picture is not None:
-                archive.writestr(f"visits/{visit.id}.sealed", picture)
+        for visit, _, box in own_visits:
+            if box is not None:
+                picture = _opened(visit, box, picture_key)
+                archive.writestr(f"visits/{visit.id}.{'sealed' if picture is None else 'jpg'}", picture or box)
         _write_json(archive, "changes.json", _changes(database, names))
         number = len(archive.namelist())
     trail.record(database, who, "export person", name)
     return number
+
+
+def _opened(visit: Visit, box: bytes, key: bytes | None) -> bytes | None:
+    """Return the picture of a visit, or None if the key does not open it."""
+    if key is None:
+        return None
+    try:
+        return open_box(box, visit.event_id.encode(), key)
+    except EdgeError:
+        return None
 
 
 def _facts(photo: CheckedPhoto | None) -> dict[str, object]:

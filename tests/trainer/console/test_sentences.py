@@ -70,7 +70,7 @@ def recorded(file: Path) -> Iterator[str]:
 @cache
 def all_texts() -> frozenset[str]:
     """All sentences of all strings of the project, with {} for values."""
-    found = set()
+    found: set[str] = set()
     for package in ("edge", "trainer", "export"):
         for file in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

@@ -29,6 +29,7 @@ NAME = 'Jörg "O\'Hara" 100%'
 pytestmark = pytest.mark.slow
 
 MINUTE = timedelta(minutes=1)
+LATER = (NOON + 2 * MINUTE).astimezone()
 
 
 def decisions() -> list[tuple[Event, Any]]:
@@ -133,6 +134,8 @@ def test_visits_are_listed_with_outcome_reason_and_confidence(client: Client, co
         ({"door": "west"}, 0),
         ({"from": f"{NOON.astimezone():%Y-%m-%d}", "until": f"{NOON.astimezone():%Y-%m-%d}"}, 4),
         ({"until": f"{NOON.astimezone() - timedelta(days=1):%Y-%m-%d}"}, 0),
+        ({"from": f"{LATER:%Y-%m-%d}", "from_time": f"{LATER:%H:%M}"}, 2),
+        ({"until": f"{LATER:%Y-%m-%d}", "until_time": f"{LATER:%H:%M}"}, 2),
     ],
 )
 def test_search_form_finds_visits_and_keeps_what_was_typed(fields: dict[str, str], number: int, client: Client) -> None:
@@ -146,7 +149,8 @@ def test_search_form_finds_visits_and_keeps_what_was_typed(fields: dict[str, str
 
 
 def test_wrong_searches_are_sentences(client: Client) -> None:
-    for query, status in (("from=x", 400), ("older=x", 400), ("outcome=open", 404), ("newer=2026_1", 200)):
+    known = {"from=x": 400, "from_time=12:00": 400, "older=x": 400, "outcome=open": 404, "newer=2026_1": 200}
+    for query, status in known.items():
         assert client.get(f"/visits?{query}").status_code == status, query
     for path in ("/visits/999999", f"/visits/{10**30}", "/visits/999999/picture.jpg"):
         assert client.get(path).status_code == 404, path

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import cv2
 import numpy as np
@@ -18,7 +20,7 @@ from edge.errors import UsageError
 from tests.fixtures.events import make_event
 from tests.fixtures.site import site_of_orl
 from tests.fixtures.visits import camera_frame, size_of
-from trainer.site import forgetting, people, pictures, trail, visits
+from trainer.site import forgetting, people, person_export, pictures, trail, visits
 from trainer.site.folder import Site
 from trainer.site.pictures import Look
 
@@ -258,6 +260,18 @@ def test_forgotten_person_leaves_no_picture_and_no_verdict(judging: Judging) -> 
         found = visits.get(database, number)
     assert (found.label, found.verdict, found.has_picture) == (None, None, False)
     assert judging.files() == []
+
+
+def test_export_of_a_person_opens_the_pictures_that_it_can(judging: Judging) -> None:
+    number = judging.visit(camera_frame(5))
+    for key, end in ((judging.key, "jpg"), (None, "sealed"), (b"x", "sealed")):
+        file = io.BytesIO()
+        with judging.site.database() as database:
+            person_export.export_person(judging.site, database, "s1", file, who=WHO, picture_key=key)
+        with ZipFile(file) as archive:
+            (picture,) = (name for name in archive.namelist() if name.startswith("visits/"))
+            assert picture == f"visits/{number}.{end}"
+            assert end == "sealed" or size_of(archive.read(picture)) == (640, 360)
 
 
 def test_photos_for_comparison(judging: Judging) -> None:
