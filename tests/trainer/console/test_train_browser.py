@@ -36,9 +36,9 @@ def start_training(page: Page, preset: str = "tiny") -> None:
     page.wait_for_url("**/jobs/*")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def model(console: Console, browser: Browser) -> str:
-    """The name of a model that was trained with the button."""
+    """The name of a model that was trained with the button: the first one of the site, in any order of the tests."""
     visitor = Visitor(browser, console)
     visitor.enter("operator", user="otto")
     start_training(visitor.page)
