@@ -76,6 +76,10 @@ def test_new_site_says_what_to_do_and_the_first_person_is_added(browser: Browser
         for shown in page.locator(".photo > a > img").all():
             shown.evaluate("image => image.decode()")
         assert {one.get_attribute("data-state") for one in page.locator(".photo").all()} <= {"good", "warning"}
+        expect(page.locator("#counts")).to_contain_text("Photos: 2")
+        page.get_by_label("Date of consent").fill("2026-05-04")  # the forms for a person are there without a reload
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("status").first).to_have_text("Saved.")
         assert sorted(files(console, "Anna Núñez")) == sorted([orl_file(1, 1), orl_file(1, 2)])
         page.get_by_role("link", name="All people").click()
         expect(page.get_by_role("link", name="Anna Núñez Photos: 2")).to_be_visible()
@@ -196,6 +200,7 @@ def test_one_of_two_faces_is_chosen(visitor: Visitor, console: Console, name: st
 def test_near_duplicate_shows_the_other_photo(visitor: Visitor) -> None:
     page = visitor.visit("/people/Rita")
     choose(page, photo(orl_file(16, 1)), photo(png(cv2.convertScaleAbs(orl_image(16, 1), alpha=1.05))))
+    expect(card(page, "Nearly the same as another photo")).to_have_count(2)
     shown = card(page, "Nearly the same as another photo").first
     expect(shown.locator(".duplicates img")).to_have_count(1)
     shown.locator(".duplicates img").evaluate("image => image.decode()")

@@ -94,9 +94,26 @@ function showCard(answer) {
   photos.prepend(toElement(answer.html));
 }
 
+/** Show what the new photos change: counts, earlier cards that they repeat, and the forms for a person who was new. */
+async function renew() {
+  const response = await fetch(location.pathname).catch(() => null);
+  if (!response || !response.ok) return;
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  for (const card of [...page.querySelectorAll("#photos > li")]) {
+    const own = [...photos.children].find((one) => one.dataset.file === card.dataset.file);
+    if (own && own.outerHTML !== card.outerHTML && !own.contains(document.activeElement)) own.replaceWith(card);
+  }
+  document.getElementById("counts").replaceWith(page.getElementById("counts"));
+  const few = document.getElementById("few");
+  if (few && !page.getElementById("few")) few.remove();
+  for (const section of page.querySelectorAll("main > section[id]")) {
+    if (!document.getElementById(section.id)) document.getElementById("main").append(section);
+  }
+}
+
 async function addPhotos(files) {
   const path = person.dataset.upload;
-  await sendAll(files.map((file) => ({ path, file })), person, showCard);
+  if (await sendAll(files.map((file) => ({ path, file })), person, showCard)) await renew();
 }
 
 if (person) {
