@@ -247,19 +247,24 @@ def _check_options_of_experts(parameters: dict[str, Any], features: str, network
         raise UsageError(f"The preset network takes no {options}.", "Leave them out, or use --preset tiny.")
 
 
-def result_notes(plan: TrainingPlan, model: Model, *, calibrated: bool) -> list[str]:
-    """Return notes for the user about the model of a plan. `calibrated`: the threshold was to be measured."""
+def result_notes(plan: TrainingPlan, model: Model, *, calibrated: bool, options: bool = True) -> list[str]:
+    """Return notes for the user about the model of a plan. `calibrated`: the threshold was to be measured.
+
+    `options`: name the options of `trainer fit` that would help.
+    """
     notes = []
     if model.calibration is None:
-        why = f"needs {MIN_PEOPLE} people or --strangers" if calibrated else "was turned off"
+        strangers = "--strangers" if options else "photos of strangers"
+        why = f"needs {MIN_PEOPLE} people or {strangers}" if calibrated else "was turned off"
         notes.append(f"The threshold against strangers was not measured: the measurement {why}.")
     suspected = model.suspected_labels(plan.gallery.sources)
     if suspected:
-        notes.append(f"Not used, because the names may be wrong: {some(suspected)}. --no-doubt uses them.")
+        note = f"Not used, because the names may be wrong: {some(suspected)}."
+        notes.append(note + (" --no-doubt uses them." if options else ""))
     atoms = model.parameters["atoms_per_class"] or 0
     few = sum(photos < atoms for photos in Counter(plan.gallery.labels.tolist()).values())
     if few:
-        can_augment = model.parameters.get("copies") == 0 and model.templates is None
+        can_augment = options and model.parameters.get("copies") == 0 and model.templates is None
         hint = " --augment improves their recognition." if can_augment else ""
-        notes.append(f"{plural(few, 'person has', 'people have')} fewer photos than {atoms} atoms.{hint}")
+        notes.append(f"{plural(few, 'person has', 'people have')} fewer photos than {atoms} atoms." + hint)
     return notes

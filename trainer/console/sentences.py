@@ -1,8 +1,8 @@
 """Sentences that the library writes in English, in the language of a page: errors, results and logs of jobs.
 
 The code and console.db have them in English, because commands use the same. messages/LANGUAGE.sentences.toml has each by its
-text in the code, with {} for every value: "There is no kit {}." = "Es gibt kein Kit {}." The values are translated in the same
-way. A sentence that the file does not have stays as it is.
+text in the code, with {} for every value, or {n} for a number: "There is no kit {}." = "Es gibt kein Kit {}." The values are
+translated in the same way. A sentence that the file does not have stays as it is.
 """
 
 import re
@@ -17,13 +17,14 @@ ENDS = re.compile(r"(?<=[.!?]) (?=[^a-z_])")
 MAX_LETTERS = 1000  # of one sentence
 MAX_PARTS = 4
 """Parts that are tried together, because a value such as "Dr. Lund" has the end of a sentence in it."""
+VALUE = re.compile(r"(\{n?\})")
 
 
 class Sentences:
     """The sentences of one language, by the English ones."""
 
     def __init__(self, translations: Mapping[str, str]) -> None:
-        self._whole = {english: own for english, own in translations.items() if "{}" not in english}
+        self._whole = {english: own for english, own in translations.items() if not VALUE.search(english)}
         with_values = sorted(translations.keys() - self._whole.keys(), key=lambda english: (-len(english), english))
         self._patterns = [(_compiled(english), translations[english]) for english in with_values]
         self.translate = lru_cache(maxsize=2000)(self._translate)
@@ -53,7 +54,8 @@ class Sentences:
 
 
 def _compiled(english: str) -> re.Pattern[str]:
-    return re.compile("(.*?)".join(map(re.escape, english.split("{}"))), re.DOTALL)
+    values = {"{}": "(.*?)", "{n}": "([0-9][0-9,.]*)"}
+    return re.compile("".join(values.get(part) or re.escape(part) for part in VALUE.split(english)), re.DOTALL)
 
 
 @cache

@@ -208,7 +208,7 @@ def load_gallery(
         raise GalleryError(f"The photos differ in size: {some(sizes)}.", f"Pass --size HxW, for example --size {sizes[0]}.")
     if rejected:
         listed = some(list(map(str, rejected)), most=_LISTED)
-        notes.append(f"{plural(len(rejected), 'photo')} left out, because they cannot be used: {listed}.{hint}")
+        notes.append(f"{plural(len(rejected), 'photo')} left out, because they cannot be used: {listed}." + hint)
     notes += [f"{plural(len(sources), 'photo')} {remark}: {some(sources)}." for remark, sources in remarks.items()]
     single = sorted(person for person, photos in Counter(entry.person for entry in found).items() if photos == 1)
     if single and not testing:
@@ -257,7 +257,7 @@ def check_usable(people: Iterable[str], used: Collection[str], rejected: Iterabl
         reasons = [str(photo) for photo in rejected if photo.person in empty]
         why = f": {some(reasons)}" if reasons else ""
         formats = ", ".join(suffix[1:] for suffix in SUFFIXES)
-        raise GalleryError(f"No usable photo of {some(empty)}{why}.", f"Add photos ({formats}), or remove the person.{hint}")
+        raise GalleryError(f"No usable photo of {some(empty)}{why}.", f"Add photos ({formats}), or remove the person." + hint)
 
 
 def check_not_enrolled(strangers: Gallery, images: Iterable[NDArray[np.uint8]], people: Collection[str] = ()) -> None:

@@ -77,7 +77,7 @@ def train(
         plan = _plan(site, preset, cache, stage, say)
         model = _model(plan, cache, stage)
         found = cross_validate(model, plan.gallery, training.retrained(model, plan.gallery), progress=partial(stage, CHECKING))
-        for note in training.result_notes(plan, model, calibrated=True):
+        for note in training.result_notes(plan, model, calibrated=True, options=False):
             say(note)
         stage(SAVING, 0, 0)
         _check_photos_exist(site, plan.gallery)

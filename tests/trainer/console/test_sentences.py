@@ -16,7 +16,7 @@ import pytest
 
 import edge
 from edge import errors
-from trainer.console.sentences import ENDS, FILES, Sentences, sentences
+from trainer.console.sentences import ENDS, FILES, VALUE, Sentences, sentences
 from trainer.console.text import ENGLISH, language, languages
 
 ROOT = Path(edge.__file__).parents[1]
@@ -92,6 +92,7 @@ def known_sentences(code: str) -> dict[str, str]:
 
 def is_in_the_code(text: str, texts: frozenset[str]) -> bool:
     """Whether the code has a sentence: as it is, after the name of a door or file, or as a number of things; or the system."""
+    text = text.replace("{n}", "{}")
     things = text.removeprefix("{} ")
     counted = {things, things.removesuffix("s")} if things != text else set()
     of_the_system = map(os.strerror, errno.errorcode)
@@ -124,7 +125,7 @@ def test_translations_have_the_same_values(code: str) -> None:
     for english, own in known_sentences(code).items():
         names = [name for _, name, _, _ in Formatter().parse(own) if name is not None]
         numbers = list(range(len(names))) if set(names) == {""} else sorted(int(name) for name in names)
-        if numbers != list(range(english.count("{}"))) or not own.strip():
+        if numbers != list(range(len(VALUE.findall(english)))) or not own.strip():
             wrong.append(english)
     assert wrong == []
 
@@ -142,6 +143,11 @@ def test_english_and_unknown_sentences_stay() -> None:
         ("There is no kit a. Train again.", "Es gibt kein Kit a. Trainieren Sie noch einmal."),
         ("There is a person called Dr. Lund already.", "Es gibt schon eine Person mit dem Namen Dr. Lund."),
         ("2 new people, 1 photo.", "2 neue Personen, 1 Foto."),
+        ("There are no photos of holiday photos.", "Es gibt keine Fotos von holiday photos."),
+        (
+            "Not used, because the names may be wrong: s1/1.png (looks like s2).",
+            "Nicht benutzt, weil die Namen falsch sein könnten: s1/1.png (sieht aus wie s2).",
+        ),
         ("There is no kit b. Zebra.", "Es gibt kein Kit b. Zebra."),
         ("This file is not a photo that can be used: too large.", "Diese Datei ist kein brauchbares Foto: zu groß."),
     ],

@@ -94,7 +94,8 @@ def test_suspected_photos_are_kept_moved_and_deleted(visitor: Visitor, model: st
     assert there == ["s1", "s3"]
 
 
-def test_next_training_is_compared_with_the_model_before(visitor: Visitor, model: str, console: Console) -> None:
+def test_next_training_is_compared_with_the_model_before(visitor: Visitor, console: Console) -> None:
+    before = models.list_models(console.site)[0].name
     with console.site.database() as database:
         people.add_photo(console.site, database, "New", orl_file(30, 1), who="test")
         people.add_photo(console.site, database, "New", orl_file(30, 2), who="test")
@@ -102,9 +103,9 @@ def test_next_training_is_compared_with_the_model_before(visitor: Visitor, model
     start_training(visitor.page, "minimal")
     visitor.page.wait_for_url("**/train/*")
     page = visitor.page
-    expect(page.get_by_text(f"Compared with {model}")).to_be_visible()
+    expect(page.get_by_text(f"Compared with {before}")).to_be_visible()
     expect(page.get_by_text("New people (1): New")).to_be_visible()
-    page.get_by_label("Compare with").select_option(model)
+    page.get_by_label("Compare with").select_option(before)
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_text("New people (1): New")).to_be_visible()
 
