@@ -97,7 +97,7 @@ def _decision(text: Language, status: Status) -> str:
     if not status.decided:
         return UNKNOWN
     known = ("granted", "denied", "expired")
-    outcome = text(f"doors.outcome_{status.outcome}") if status.outcome in known else status.outcome
+    outcome = text(f"visits.outcome_{status.outcome}") if status.outcome in known else status.outcome
     details = status.label or ("" if status.outcome == "granted" else reason_text(text, status.reason))
     return " · ".join(filter(None, (outcome, details, local_time(status.decided))))
 
