@@ -364,6 +364,7 @@ def test_list_that_the_form_cannot_show_is_edited_as_text(client: Client, consol
     file.write_text("[[allow]]\npeople = 3\n")
     page = client.get(path(door, "list")).text
     assert "people must be" in page
+    assert "The form cannot show everything" not in page, "it is not valid"
     assert "people = 3\n</textarea>" in page
     assert client.get(path(door, "list.toml")).status_code == 400, "an invalid list is not given to a terminal"
     fields: dict[str, str] = {"before": version(client, door), "text": "[[allow]\r\n<b>"}
@@ -374,7 +375,9 @@ def test_list_that_the_form_cannot_show_is_edited_as_text(client: Client, consol
     assert file.read_text() == "[[allow]]\npeople = 3\n"
     client.submit(path(door, "list/text"), fields | {"action": "save"})
     assert file.read_text(encoding="utf-8") == '# Zoë\n[[allow]]\npeople = ["an\\nna"]'
-    assert '<textarea id="text"' in client.get(path(door, "list")).text
+    page = client.get(path(door, "list")).text
+    assert '<textarea id="text"' in page
+    assert "The form cannot show everything in this list" in page
 
 
 def test_comments_are_kept_as_text_and_announced_in_the_form(client: Client, console: Console, door: str) -> None:
