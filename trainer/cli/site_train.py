@@ -1,6 +1,7 @@
 """`trainer site train` and its family: train the model of a site, and look at jobs and models."""
 
 import json
+import sqlite3
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,16 +54,26 @@ def train(
 def list_jobs(
     site: SiteFolder,
     most: Annotated[int, typer.Option(min=1, help="Number of jobs.")] = 20,
+    log: Annotated[int | None, typer.Option(metavar="NUMBER", help="Print the log of this job instead.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the newest jobs of a site: trainings, builds, imports."""
     with Site.open(site).database() as database:
+        if log is not None:
+            return _print_log(database, log)
         for job in jobs.latest(database, most=most):
             if as_json:
                 typer.echo(json.dumps(vars(job)))
             else:
                 now = f"  {job.stage}" if job.is_running else ""
                 typer.echo(f"{job.id:5} {job.started}  {job.kind:8} {job.state:10} {job.who:12}{now}  {job.message}".rstrip())
+
+
+def _print_log(database: sqlite3.Connection, number: int) -> None:
+    if jobs.get(database, number) is None:
+        raise UsageError(f"There is no job {number}.", "See the numbers with `trainer site jobs`.")
+    for utc, line in jobs.lines(database, number):
+        typer.echo(f"{utc}  {line}")
 
 
 def cancel(

@@ -204,6 +204,8 @@ def test_commands_show_and_change_what_the_page_does(tmp_path: Path, trainer: Tr
     (model,) = models.list_models(site)
     assert model.name in trainer("site", "models", site.path)[1]
     assert " done " in trainer("site", "jobs", site.path)[1]
+    assert "cross-validation" in trainer("site", "jobs", site.path, "--log", "1")[1]
+    assert trainer("site", "jobs", site.path, "--log", "9")[0] != 0
     assert trainer("site", "cancel", site.path)[0] != 0, "nothing is running"
     assert '"added": []' in trainer("site", "compare-models", site.path, model.name, model.name)[1]
     assert trainer("site", "keep-photo", site.path, "s1", "1.pgm")[0] == 0
