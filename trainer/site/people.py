@@ -147,6 +147,8 @@ _FIELDS = "name, photos, cover, problems, consent_date, note"
 
 def folded(text: str) -> str:
     """Return a text in lower case and without accents, for searches."""
+    if text.isascii():  # most names: a search folds all of them
+        return text.lower()
     return "".join(c for c in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(c))
 
 
