@@ -138,8 +138,10 @@ class DoorList:
         are_tables = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
         _require(are_tables, f"{source}: allow must be a list of tables: [[allow]].")
         _require(bool(entries), f"{source} allows no person to pass.", 'Add an entry: [[allow]] with people = ["anna"].')
-        entry_name = f"{source}, [[allow]] number"
-        parsed = tuple(_parse_entry(entry, holidays, groups, zone, f"{entry_name} {i}") for i, entry in enumerate(entries, 1))
+        parsed = tuple(
+            _parse_entry(entry, holidays, groups, zone, f"{source}, [[allow]] number {i}")
+            for i, entry in enumerate(entries, 1)
+        )
         version = hashlib.sha256(data).hexdigest()[:VERSION_DIGITS]
         return cls(name=name, zone=zone, entries=parsed, version=version)
 

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 FILES = Path(__file__).with_name("messages")
-ENDS = re.compile(r"(?<=[.!?]) (?=[^a-z_])")
+ENDS = re.compile(r"(?<=[.!?]) ")
 """Between two sentences."""
 MAX_LETTERS = 1000  # of one sentence
 MAX_PARTS = 4
@@ -47,6 +47,8 @@ class Sentences:
     def _sentence(self, text: str) -> str | None:
         if text in self._whole or len(text) > MAX_LETTERS:
             return self._whole.get(text)
+        if text.endswith(")") and len(things := text.removesuffix(")").split("), ")) > 1:  # things with a note behind each
+            return ", ".join(self.translate(f"{thing})") for thing in things)
         for pattern, own in self._patterns:
             if found := pattern.fullmatch(text):
                 return own.format(*(self.translate(value) for value in found.groups()))
