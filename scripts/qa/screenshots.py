@@ -65,7 +65,7 @@ holidays = [2026-12-25, 2026-12-26, 2027-01-01]
 people = ["Anna Berger", "Carla Núñez"]
 
 [[allow]]
-people = ["David Osei", "Erik Lund", "Somebody Else"]
+people = ["David Osei", "Erik Lund", "Paula Kern"]
 weekdays = "mon-fri"
 hours = "07:00-18:00"
 
