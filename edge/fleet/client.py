@@ -64,6 +64,13 @@ class Client:
             timestamp = Metadata[Timestamp].from_file(str(self._folder / METADATA / "timestamp.json"))
             return int(timestamp.signed.version)
 
+    def require_delegated(self, path: str) -> None:
+        """Raise PullError if the repository has no group for a target: then nothing says that there is no such target."""
+        assert self._updater is not None, "refresh comes first"
+        delegations = self._updater._trusted_set.targets.delegations
+        if delegations is None or not any(delegations.get_roles_for_target(path)):
+            raise PullError("invalid", f"The repository has no group {path.partition('/')[0]}.")
+
     def small_target(self, path: str, name: str, check: Callable[[bytes], object]) -> bytes | None:
         """Return the content of a target, or None if there is none. It stays in the folder as `name`. Raises PullError.
 
@@ -73,6 +80,7 @@ class Client:
         with _problems():
             found = self._info(path)
             if found is None:
+                self.require_delegated(path)
                 file.unlink(missing_ok=True)
                 return None
             if found.length > MAX_BYTES:

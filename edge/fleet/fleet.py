@@ -137,6 +137,7 @@ class Fleet:
         with TemporaryDirectory() as folder:
             client = Client(self.settings.url, self._root, Path(folder), self._connection, kit_seconds=0.0)
             client.refresh(self._memory.freshness.reference(self._times()))
+            client.require_delegated(revoked_path(self.settings.group))
 
     def save(self) -> None:
         """Store how old the data are. At the start of a terminal: then its start counts, even if the power fails soon."""

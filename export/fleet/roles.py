@@ -108,7 +108,7 @@ def add_group(repository: Repository, group: str) -> None:
 
 
 def remove_group(repository: Repository, group: str) -> None:
-    """Remove a group. Its doors keep what they have, and get nothing new. `prune` removes its files."""
+    """Remove a group. Its doors keep what they have until it is too old, and raise an alarm. `prune` removes its files."""
     role = find_group(repository, group)
     targets: Targets = repository.draft(TARGETS)
     for keyid in list(targets.get_delegated_role(role).keyids):

@@ -136,6 +136,8 @@ def test_doctor_distinguishes_a_server_that_is_away_from_a_false_one(
     shutil.rmtree(publisher.repo / "metadata")
     shutil.copytree(other.repo / "metadata", publisher.repo / "metadata")
     assert checks(door)["fleet"].state == "fail"
+    found = checks(FleetDoor(tmp_path / "lost", server.url, other.root, Clock()))["fleet"]
+    assert (found.state, "no group north" in found.found) == ("fail", True)
     server.stop()
     assert checks(door)["fleet"].state == "warn"
 

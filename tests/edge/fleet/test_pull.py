@@ -11,10 +11,11 @@ import pytest
 
 from edge.decision import reasons
 from edge.fleet.problems import PullError
+from export.fleet import roles
 from tests.fakes.sinks import fail
 from tests.fixtures.fleet import Fleet as Publisher
 from tests.fixtures.fleet import versioned_kit
-from tests.fixtures.fleet_door import Clock, FleetDoor, publish
+from tests.fixtures.fleet_door import HOUR, Clock, FleetDoor, publish
 from tests.fixtures.kits import digest
 from tests.fixtures.nginx import Nginx
 
@@ -55,6 +56,25 @@ def test_name_in_another_spelling_is_revoked_too(door: FleetDoor, publisher: Pub
     publisher.revoke("çelik")
     door.pull()
     assert door.refusal("c\u0327elik") == reasons.REVOKED
+
+
+def test_group_that_does_not_exist_is_no_group_without_revocations(
+    door: FleetDoor, publisher: Publisher, server: Nginx, tmp_path: Path, clock: Clock
+) -> None:
+    """A group that was removed, or whose name is misspelt in the settings."""
+    publisher.revoke("anna")
+    door.pull()
+    with publisher.changing() as repository:
+        roles.remove_group(repository, "north")
+    new = FleetDoor(tmp_path / "new", server.url, publisher.root, clock)
+    for one in (door, new):
+        with pytest.raises(PullError, match="no group north") as found:
+            one.pull()
+        assert (found.value.cause, one.outcomes()[-1]) == ("invalid", "failed" if one is door else "stale")
+    assert (door.refusal("anna"), door.refusal("ben")) == (reasons.REVOKED, None), "it keeps what it has"
+    assert new.refusal("ben") == reasons.FLEET_TOO_OLD
+    clock.wait(25 * HOUR)
+    assert door.refusal("ben") == reasons.FLEET_TOO_OLD
 
 
 def test_list_of_the_door_wins_over_the_list_of_the_group(door: FleetDoor, publisher: Publisher) -> None:
