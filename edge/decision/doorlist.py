@@ -188,6 +188,11 @@ class DoorList:
         """The people that the entries name."""
         return frozenset[str]().union(*(entry.people or () for entry in self.entries))
 
+    @cached_property
+    def by_name(self) -> "DoorList":
+        """The same list without the entries for everyone."""
+        return replace(self, entries=tuple(entry for entry in self.entries if entry.people is not None))
+
     @property
     def limits_entries(self) -> bool:
         """Whether an entry has a number of entries."""

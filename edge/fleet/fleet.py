@@ -100,6 +100,10 @@ class Fleet:
         """Whether the last verified refresh was too long ago, so that `when_stale` applies."""
         return not self._memory.freshness.age(self._times()) <= self.settings.max_stale_hours * 3600
 
+    def is_clock_plausible(self) -> bool:
+        """Whether the time of day may be right: it is not before the last verified refresh."""
+        return self._memory.freshness.is_plausible(self._times())
+
     def has_list(self) -> bool:
         """Whether the fleet has a list for this door."""
         return any(self._file(name).exists() for name in (DOOR_LIST, GROUP_LIST))

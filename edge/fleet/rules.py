@@ -1,22 +1,27 @@
 """What the fleet denies at this door, before the door list is asked. It is asked in the loop, so it waits for nothing."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
 from edge.decision import reasons
-from edge.decision.door import AccessRules
 from edge.decision.doorlist import DoorList
 from edge.fleet.fleet import Fleet
 from edge.fleet.settings import DENY_ALL, LIST_ONLY
 from edge.text import same_spelling
 
+UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
+"""A time at which entries with a day or an hour give `clock not set`."""
 
-class ListInUse(AccessRules, Protocol):
+
+class ListInUse(Protocol):
     """The door list of a running terminal."""
 
     door_list: DoorList | None
     """The list in use; None: there is none."""
+
+    def refusal(self, label: str, when: datetime, *, by_name: bool = False) -> str | None:
+        """Say why the person may not pass at this time, or return None. `by_name`: entries for everyone do not count."""
 
 
 class FleetRules:
@@ -35,11 +40,13 @@ class FleetRules:
             return reasons.REVOKED
         if self._active_kit() in revocations.kits:
             return reasons.KIT_REVOKED
-        if self._fleet.is_stale():
-            policy = self._fleet.settings.when_stale
-            is_named = door_list is not None and same_spelling(label) in door_list.people
-            if policy == DENY_ALL or (policy == LIST_ONLY and not is_named):
-                return reasons.FLEET_TOO_OLD
+        policy = self._fleet.settings.when_stale if self._fleet.is_stale() else None
+        if policy == DENY_ALL:
+            return reasons.FLEET_TOO_OLD
+        if policy == LIST_ONLY and (door_list is None or same_spelling(label) not in door_list.people):
+            return reasons.FLEET_TOO_OLD
         if door_list is None and self._fleet.has_list():
             return reasons.DOOR_LIST_FAILED  # it arrived, and is not in use yet
-        return self._lists.refusal(label, when)
+        if not self._fleet.is_clock_plausible():
+            when = UNKNOWN_TIME
+        return self._lists.refusal(label, when, by_name=policy == LIST_ONLY)

@@ -70,10 +70,12 @@ class ListWatch:
         """The version of the list in use; empty if there is none."""
         return "" if self.door_list is None else self.door_list.version
 
-    def refusal(self, label: str, when: datetime) -> str | None:
-        """Say why the person may not pass at this time, or return None."""
+    def refusal(self, label: str, when: datetime, *, by_name: bool = False) -> str | None:
+        """Say why the person may not pass at this time, or return None. `by_name`: entries for everyone do not count."""
+        if (found := self.door_list) is None:
+            return None
         used = uncounted if self.counts is None else self.counts.used
-        return None if self.door_list is None else self.door_list.answer(label, when, used).refusal
+        return (found.by_name if by_name else found).answer(label, when, used).refusal
 
     def admit(self, label: str, when: datetime) -> str | None:
         """Count a grant to this person, if their entries are limited. Return why there is none, or None."""

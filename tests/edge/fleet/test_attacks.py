@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -58,6 +58,7 @@ def test_parts_of_tuf_that_the_client_replaces_exist() -> None:
     """Without them, metadata would be written without care for power failures, or judged by another clock."""
     assert {"_persist_file", "_update_root_symlink"} <= vars(Updater).keys()
     assert "self.reference_time" in inspect.getsource(TrustedMetadataSet.__init__)
+    assert isinstance(TrustedMetadataSet.targets, property)
 
 
 # Frozen servers
@@ -114,6 +115,17 @@ def test_list_only_denies_everyone_without_a_list(again: Callable[..., FleetDoor
     door.pull()
     clock.wait(25 * HOUR)
     assert door.refusal("anna") == reasons.FLEET_TOO_OLD
+
+
+def test_list_only_means_the_hours_of_the_entries_that_name_a_person(
+    again: Callable[..., FleetDoor], publisher: Publisher, clock: Clock
+) -> None:
+    publisher.publish_list(b'[[allow]]\npeople = ["anna"]\nvalid_until = 2025-01-02\n[[allow]]\npeople = "everyone"\n')
+    door = again(when_stale="list only")
+    door.pull()
+    assert door.refusal("anna") is None, "the entry for everyone counts while the data are fresh"
+    clock.wait(25 * HOUR)
+    assert (door.refusal("anna"), door.refusal("ben")) == (reasons.EXPIRED, reasons.FLEET_TOO_OLD)
 
 
 def test_server_that_is_gone_is_an_alarm_after_a_while(door: FleetDoor, server: Nginx, clock: Clock) -> None:
@@ -182,6 +194,38 @@ def test_new_door_with_a_wrong_clock_needs_two_different_timestamps(
     refresh(publisher, Clock())
     door.pull()
     assert door.refusal("anna") is None
+
+
+def test_hours_are_not_judged_by_a_clock_that_is_known_to_be_wrong(
+    door: FleetDoor, again: Callable[..., FleetDoor], publisher: Publisher, clock: Clock
+) -> None:
+    today = datetime.fromtimestamp(clock.utc, UTC).date()
+    entries = ('people = ["anna"]', f'people = ["ben"]\nvalid_until = {today - 2 * timedelta(days=1)}')
+    publisher.publish_list("".join(f"[[allow]]\n{entry}\n" for entry in entries).encode())
+    door.pull()
+    assert (door.refusal("anna"), door.refusal("ben")) == (None, reasons.EXPIRED)
+    right = clock.utc
+    clock.restart(utc=right - 7 * DAY)
+    later = again()
+    assert (later.refusal("anna"), later.refusal("ben")) == (None, reasons.CLOCK_NOT_SET)
+    clock.utc = right  # a time server was reached
+    assert (later.refusal("anna"), later.refusal("ben")) == (None, reasons.EXPIRED)
+
+
+def test_clock_that_was_ahead_is_trusted_again_without_its_state(
+    door: FleetDoor, again: Callable[..., FleetDoor], clock: Clock
+) -> None:
+    """The way of docs/guide/fleet.md."""
+    clock.utc += 20 * HOUR
+    door.pull()
+    clock.utc -= 20 * HOUR
+    door.pull()
+    assert not door.fleet.status()["clock_is_plausible"]
+    (door.folder / "state.json").unlink()
+    later = again()
+    assert later.refusal("anna") == reasons.FLEET_TOO_OLD
+    later.pull()
+    assert (later.refusal("anna"), later.fleet.status()["clock_is_plausible"]) == (None, True)
 
 
 def test_switching_the_device_off_again_and_again_does_not_stop_its_age(
