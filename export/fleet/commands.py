@@ -105,11 +105,18 @@ def add_group(
     keys: KeysFolder = None,
     password: Password = False,
 ) -> None:
-    """Add a group of doors. It needs the keys of targets."""
+    """Add a group of doors. What all other groups refuse is revoked in it, too. It needs the keys of targets."""
     from export.fleet import roles
+    from export.fleet.contents import Contents, take_common_revocations
 
     with _opened(repo, keys, password) as repository:
+        others = _contents(repository, documents.ALL) if repository.group_roles() else []
         roles.add_group(repository, name)
+        group = Contents(repository, name)
+        common = take_common_revocations(group, others)
+        if group.submit():
+            found = f"{plural(len(common.people), 'person', 'people')} and {plural(len(common.kits), 'kit')}"
+            console.say(f"{name}: {found} are revoked, as in all other groups. `edge-export fleet unrevoke` allows them.")
         _publish(repository, f"Added the group {name}.")
 
 
@@ -120,7 +127,7 @@ def remove_group(
     keys: KeysFolder = None,
     password: Password = False,
 ) -> None:
-    """Remove a group of doors. Its doors keep what they have. It needs the keys of targets."""
+    """Remove a group of doors. Its doors keep what they have until it is too old. It needs the keys of targets."""
     from export.fleet import roles
 
     with _opened(repo, keys, password) as repository:

@@ -175,6 +175,17 @@ def unrevoke_people(contents: Contents, labels: Sequence[str]) -> None:
     _replace_revocations(contents, replace(old, people={name: old.people[name] for name in old.people if name not in wanted}))
 
 
+def take_common_revocations(contents: Contents, others: Sequence[Contents]) -> Revocations:
+    """Refuse in a new group who and what all other groups refuse. Return these people and kits."""
+    if not others:
+        return Revocations()
+    known = [other.revocations() for other in others]
+    people = {label: since for label, since in known[0].people.items() if all(label in found.people for found in known)}
+    common = Revocations(people=people, kits=frozenset.intersection(*(found.kits for found in known)))
+    _replace_revocations(contents, common)
+    return common
+
+
 def revoke_kit(contents: Contents, sha256: str) -> None:
     """Refuse a kit, and stop its rollout."""
     old = contents.revocations()

@@ -115,6 +115,27 @@ def test_lists_revocations_and_rollouts(publisher: Publisher) -> None:
     assert list(north["revoked_people"]) == ["anna"]
 
 
+def test_new_group_begins_with_what_all_others_have_revoked(publisher: Publisher) -> None:
+    sha256 = digest(versioned_kit(1))
+    for command in (
+        "fleet add-group repo south",
+        "fleet revoke repo --group all --person anna",
+        "fleet revoke repo --group north --person ben",
+        f"fleet revoke repo --group all --kit {sha256}",
+        "fleet add-group repo east",
+    ):
+        assert publisher(command) == 0
+    assert "1 person and 1 kit are revoked" in publisher.err
+    assert "anna" not in publisher.err
+    groups = publisher.show()["groups"]
+    assert isinstance(groups, dict)
+    assert (list(groups["east"]["revoked_people"]), groups["east"]["revoked_kits"]) == (["anna"], [sha256])
+    with served(publisher.folder) as address:
+        terminal = Terminal(publisher.folder / "t", f"{address}/repo", publisher.folder / "repo/metadata/1.root.json")
+        (revoked,) = terminal.poll("east/revoked.json")
+    assert b'"anna"' in (revoked or b"")
+
+
 def test_misspelt_person_gets_a_warning(publisher: Publisher) -> None:
     assert publisher("publish door-1.kit --repo repo --doors group:north") == 0
     assert publisher("fleet revoke repo --group north --person ana") == 0
