@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from datetime import UTC, datetime
@@ -139,6 +140,27 @@ def test_damaged_revocations_deny_everyone_until_the_next_pull(
     assert (again.refusal("anna"), again.refusal("ben")) == (reasons.FLEET_TOO_OLD, reasons.FLEET_TOO_OLD)
     again.pull()
     assert (again.refusal("anna"), again.refusal("ben")) == (reasons.REVOKED, None)
+
+
+def test_full_disk_is_an_alarm_and_its_data_get_too_old(
+    door: FleetDoor, publisher: Publisher, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    door.pull()
+    publisher.revoke("anna")
+    with monkeypatch.context() as patched:
+        patched.setattr("edge.fleet.client.write_atomically", full)
+        with pytest.raises(PullError, match="No space left") as found:
+            door.pull()
+    assert (found.value.cause, door.outcomes()) == ("device", ["fresh", "failed"])
+    clock.wait(25 * HOUR)
+    assert door.refusal("ben") == reasons.FLEET_TOO_OLD
+    with publisher.changing(datetime.fromtimestamp(clock.utc, UTC)) as repository:
+        roles.refresh(repository, ["timestamp"])
+    door.pull()
+    assert (door.refusal("anna"), door.refusal("ben")) == (reasons.REVOKED, None)
 
 
 def test_error_of_this_program_is_not_a_success(door: FleetDoor) -> None:
