@@ -22,6 +22,7 @@ from export.liveness import build as build_liveness
 from export.liveness import parse as parse_liveness
 from export.measure import AGREEMENT, ANY_RESIDUAL
 from export.nodes import Precision
+from export.pack import repack as repack_kit
 from export.verify import verify_kit
 from trainer.data import detector as detectors
 from trainer.data import gallery
@@ -133,6 +134,19 @@ def release(
         return
     for sentence in released.sentences():
         console.say(sentence)
+
+
+@app.command()
+def repack(
+    kit: KitFile,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The kit to write.")],
+    kit_version: Annotated[int, typer.Option(min=1, max=MAX_NEW_VERSION, help="Higher than that of the kit in use.")],
+    sign: Annotated[Path | None, typer.Option(metavar="FILE", help="The private key that signed the kit.")] = None,
+) -> None:
+    """Write a kit again with a higher version, to go back to it."""
+    private_key = None if sign is None else read_bytes(sign, MAX_BYTES)
+    write_file(output, repack_kit(kits.read_kit_bytes(kit), kit_version=kit_version, private_key=private_key))
+    console.say(f"{output} has version {kit_version}.")
 
 
 @app.command()

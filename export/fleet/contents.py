@@ -122,7 +122,8 @@ def set_kit(
         )
         if old is not None and new.kit_version <= old.kit_version:
             problem = f"Kit {kit.id} has version {new.kit_version}, and doors of {contents.group} may have {old.kit_version}."
-            raise KitOlderError(problem, f"Build it again with --kit-version {old.kit_version + 1} or more.")
+            hint = f"To go back to it, run `edge-export repack` with --kit-version {old.kit_version + 1} or more."
+            raise KitOlderError(problem, hint)
         contents.write(path, data)
     _set_rollout(contents, new)
 

@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from edge.credentials import write_key_pair
+from edge.kit import format as kits
 from export import cli
 from tests.fixtures.command import environment, run_main
 from tests.fixtures.fleet import LIST, Terminal, served, versioned_kit
-from tests.fixtures.kits import digest
+from tests.fixtures.kits import digest, kit
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +68,36 @@ def test_publish_to_a_group_and_to_doors(publisher: Publisher) -> None:
         found, revoked = terminal.poll("north/list.toml", "north/revoked.json")
     assert found == LIST
     assert b'"ben"' in (revoked or b"")
+
+
+def test_older_kit_is_published_with_a_higher_version(publisher: Publisher) -> None:
+    """Stop, and go back by publishing."""
+    for command in (
+        "publish door-1.kit --repo repo --doors group:north",
+        "publish door-2.kit --repo repo --doors group:north --share 0.5",
+        "fleet rollout repo --group north --stop",
+    ):
+        assert publisher(command) == 0
+    assert publisher("publish door-1.kit --repo repo --doors group:north") == 44
+    assert "--kit-version 3" in publisher.err
+    assert publisher("repack door-1.kit -o again.kit --kit-version 3") == 0
+    assert publisher("publish again.kit --repo repo --doors group:north") == 0
+    assert "version 3, for 100 % of all doors" in publisher.err
+    with served(publisher.folder) as address:
+        terminal = Terminal(publisher.folder / "t", f"{address}/repo", publisher.folder / "repo/metadata/1.root.json")
+        assert terminal.kit() == versioned_kit(3)
+
+
+def test_signed_kit_is_packed_again_with_its_key(publisher: Publisher) -> None:
+    public = write_key_pair(publisher.folder / "key.pem", Ed25519PrivateKey.generate())
+    private = (publisher.folder / "key.pem").read_bytes()
+    (publisher.folder / "signed.kit").write_bytes(kit(private_key=private))
+    assert publisher("repack signed.kit -o again.kit --kit-version 7") == 2
+    assert "--sign" in publisher.err
+    assert not (publisher.folder / "again.kit").exists()
+    assert publisher("repack signed.kit -o again.kit --kit-version 7 --sign key.pem") == 0
+    again = kits.parse((publisher.folder / "again.kit").read_bytes(), public.read_bytes())
+    assert again.manifest.kit_version == 7
 
 
 def test_publish_to_all_groups(publisher: Publisher) -> None:
