@@ -59,6 +59,8 @@ class Report:
     decisions_per_hour: int | None = None
     refused: "KitAlarm | None" = None
     """The last kit that did not work at the door."""
+    has_wrong_clock: bool = False
+    """Whether the door says that its clock cannot be right. It follows its fleet all the same."""
 
     @property
     def problem(self) -> str:
@@ -240,6 +242,7 @@ def parse(terminal: str, data: bytes, *, online: bool) -> Report | None:
         verified=_text(fields.get("verified")),
         decisions_per_hour=_number(fields.get("decisions_per_hour")),
         refused=_kit_alarm(terminal, refused) if isinstance(refused := fields.get("refused_kit"), dict) else None,
+        has_wrong_clock=fields.get("clock_is_plausible") is False,
     )
 
 

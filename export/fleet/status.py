@@ -9,6 +9,7 @@ from export.fleet.broker import Report
 from export.fleet.health import takes, waits_for
 
 UNKNOWN = "-"
+WRONG_CLOCK = "its clock is wrong"
 COLUMNS = ("door", "online", "kit", "version", "list", "verified", "state", "decisions/h", "problem")
 
 
@@ -20,6 +21,7 @@ def rows(reports: Mapping[tuple[str, str], Report], rollouts: Mapping[str, Rollo
         report, rollout = reports.get((group, door)), rollouts.get(group)
         is_expected = rollout is not None and takes(rollout, door)
         problem = waits_for(rollout, report) if rollout is not None and is_expected else report.problem if report else ""
+        problem = problem or (WRONG_CLOCK if report is not None and report.has_wrong_clock else "")
         facts = asdict(report or Report(group=group, door=door))
         found.append({**facts, "reports": report is not None, "problem": problem or ("" if report else "has not reported")})
     return found

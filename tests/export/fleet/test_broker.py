@@ -10,6 +10,7 @@ import pytest
 from edge.errors import ParameterError, UsageError
 from edge.fleet.documents import Rollout
 from export.fleet.broker import Report, by_door, parse, parse_address
+from export.fleet.health import waits_for
 from export.fleet.status import needing_attention, rows, table
 
 GOOD: dict[str, Any] = {
@@ -92,6 +93,14 @@ def test_rows_have_the_doors_that_a_rollout_names() -> None:
 def test_door_that_waits_for_a_larger_share_has_no_problem() -> None:
     rollout = Rollout(id="5eed", kit=f"north/kits/{'cd' * 32}.kit", kit_version=8, share=0.0)
     assert not needing_attention(rows(by_door([parsed()]), {"north": rollout}))
+
+
+def test_wrong_clock_needs_attention_and_blocks_no_rollout() -> None:
+    found = parsed(clock_is_plausible=False)
+    rollout = Rollout(id="5eed", kit=f"north/kits/{'ab' * 32}.kit", kit_version=7)
+    assert waits_for(rollout, found) == ""
+    (row,) = rows(by_door([found]), {"north": rollout})
+    assert row["problem"] == "its clock is wrong"
 
 
 @pytest.mark.parametrize(
