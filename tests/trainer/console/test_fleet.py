@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import ssl
 from collections.abc import Iterator
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import ViewportSize, expect
 
 from export.fleet import contents, roles
 from export.fleet.repository import opened
 from tests.fakes.mqtt_broker import PASSWORD, USER, Broker
-from tests.fixtures.console import Client, Console
+from tests.fixtures.console import Client, Console, Visitor
 from tests.fixtures.fleet import Fleet, versioned_kit
 from tests.fixtures.kits import digest
 from tests.fixtures.waiting import until
@@ -23,13 +25,14 @@ from trainer.site import jobs
 pytestmark = pytest.mark.slow
 
 JSON = {"Accept": "application/json"}
+WRONG = {"state": "failed", "error": "The <server> is wrong."}
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     found = Broker(tmp_path_factory.mktemp("broker"))
     found.start()
-    for door, facts in (("d1", {}), ("d2", {"state": "failed", "error": "The <server> is wrong."})):
+    for door, facts in (("d1", {}), ("d2", WRONG)):
         report(found, door, **facts)
     yield found
     found.stop()
@@ -118,6 +121,24 @@ def test_page_shows_what_the_doors_report(client: Client) -> None:
     assert "2 doors, 1 with problems" in page
     german = client.get("/fleet", headers={"Accept-Language": "de"}).text
     assert "2 Türen, davon 1 mit Problemen" in german
+
+
+@pytest.mark.parametrize("size", [{"width": 1280, "height": 800}, {"width": 390, "height": 844}])
+def test_page_in_a_browser_follows_the_doors(
+    visitor: Visitor, client: Client, broker: Broker, size: ViewportSize, request: pytest.FixtureRequest
+) -> None:
+    until(lambda: len(doors(client)) == 2)
+    visitor.page.set_viewport_size(size)
+    page = visitor.visit("/fleet")
+    if folder := os.environ.get("SCREENSHOTS"):
+        page.screenshot(path=f"{folder}/fleet-{size['width']}.png", full_page=True)
+    row = page.locator('[data-door="north/d2"]')
+    expect(row).to_contain_text("The <server> is wrong.")
+    request.addfinalizer(lambda: report(broker, "d2", **WRONG))
+    report(broker, "d2", decisions_per_hour=77)
+    expect(row).to_contain_text("77")
+    expect(row).not_to_contain_text("The <server> is wrong.")
+    expect(page.get_by_text("2 doors, all work")).to_be_visible()
 
 
 def test_kit_is_published_stopped_and_resumed_by_forms(console: Console, client: Client, fleet: Fleet) -> None:
