@@ -14,7 +14,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -149,9 +148,10 @@ class Story:
         world.serve()
         world.until("no kit", lambda door: door.kit_version == 5)
         answers = [line for line in world.all_requests()[before:] if line[0].endswith(".kit")]
-        begun = Counter(line[3] for line in answers if line[1] == "206")
-        require(Counter(f"bytes={part}-" for part in parts) <= begun, f"{begun} for {parts}")
-        require(all(line[1] == "206" for line in answers), "a door began anew")
+        require({line[1] for line in answers} == {"206"}, "a door began anew")
+        begun = [int(line[3].removeprefix("bytes=").removesuffix("-")) for line in answers]
+        # Not the same numbers: a door may still have read what had arrived before the end.
+        require(len(begun) >= len(parts) and min(begun) >= min(parts), f"{sorted(begun)} for {sorted(parts)}")
         return f"nginx was killed with {min(parts)} to {max(parts)} of {size} bytes sent; all doors continued there"
 
     def frozen_mirror(self) -> str:
