@@ -154,6 +154,7 @@ METHODS: dict[str, Method] = {
     ),
     "lclrr": _baseline("LCLRR", "lclrr:LCLRR", lam=(1.0, 2.0, 4.0, 8.0), alpha=(5e-3, 0.02), eta=ETAS),
     "lrr": _baseline("LRR", "lrr:LRR", lam=(0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0), eta=ETAS),
+    "ksvd": _baseline("LRR, atoms of K-SVD", "ksvd:KSVD", lam=(0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0), eta=ETAS),
     "src": _baseline("SRC, [D, I]", "src:SRC", atoms=False, fixed={"occlusion": True}, printed={}, lam=SRC_LAMS),
 }
 

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from edge.errors import ParameterError
+from trainer.baselines.ksvd import k_svd
 from trainer.baselines.lrrs import SparseCoding, code_faces
-from trainer.baselines.slrr_printed import k_svd, learn, represent
+from trainer.baselines.slrr_printed import learn, represent
 from trainer.method.base import CodeClassifier, check_codes
 from trainer.method.coding import l1_weight
 from trainer.method.prox import soft_threshold, svt

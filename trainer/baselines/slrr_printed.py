@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.method.prox import column_norms, soft_threshold, svt
+from trainer.method.prox import soft_threshold, svt
 from trainer.method.result import SolverResult
 from trainer.types import Array
 
@@ -25,7 +25,6 @@ TOLERANCE = 1e-3  # for the largest entries of X - DZ - E and of Z - V
 MAX_ITERATIONS = 500
 OLD_SHARE = 0.5  # share of the old D in the new D
 RIDGE = 1e-6  # of the update of D, relative to the largest entry of the diagonal of ZZ'
-SWEEPS = 20  # of K-SVD, as in the code of LC-KSVD by the same authors
 
 
 def represent(X: Array, D: Array, Q: Array | None = None, *, lam: float, beta: float, alpha: float = 0.0) -> SolverResult:
@@ -68,23 +67,3 @@ def _represent(X: Array, D: Array, Q: Array | float, lam: float, beta: float, al
         y *= ratio
         w *= ratio
     return SolverResult(Z, D, E, np.array(history), rank, converged), y
-
-
-def k_svd(X: Array, labels: Array, D: Array, classes: Array) -> Array:
-    """Return K-SVD's dictionary of each class, from the samples D (d,m) of `classes` (m,), with unit columns.
-
-    Without a limit of sparsity: LC-KSVD's code allows 30 atoms per sample, more than a class has. So codes are least squares.
-    Atoms are in the span of their class, and its samples are rotated into it, which changes nothing.
-    """
-    D = D.copy()
-    for c in np.unique(classes):
-        Q, samples = np.linalg.qr(X[:, labels == c].astype(np.float64))
-        atoms = Q.T @ D[:, classes == c]
-        for _ in range(SWEEPS):
-            Z = np.linalg.lstsq(atoms, samples, rcond=None)[0]
-            for k in range(atoms.shape[1]):
-                left, s, right = np.linalg.svd(samples - atoms @ Z + np.outer(atoms[:, k], Z[k]), full_matrices=False)
-                sign = 1 if left[:, 0] @ atoms[:, k] >= 0 else -1
-                atoms[:, k], Z[k] = sign * left[:, 0], sign * s[0] * right[0]
-        D[:, classes == c] = Q @ atoms
-    return D / np.maximum(column_norms(D), np.finfo(D.dtype).tiny)

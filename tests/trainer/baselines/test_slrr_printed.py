@@ -13,8 +13,7 @@ from edge.errors import ParameterError
 from tests.fixtures.small import assert_sklearn_accepts, dictionary, faces, minimiser, vectors
 from trainer.baselines import slrr_printed
 from trainer.baselines.slrr import SLRR
-from trainer.baselines.slrr_printed import k_svd, learn, represent
-from trainer.method.prox import column_norms
+from trainer.baselines.slrr_printed import learn, represent
 from trainer.types import Array
 
 pytestmark = pytest.mark.slow
@@ -77,18 +76,6 @@ def test_learning_moves_the_dictionary_and_lowers_the_error() -> None:
     errors = [float(np.abs(run.E).sum()) for run in runs]
     assert all(late < early for early, late in pairwise(errors)), errors
     assert all(run.converged and run.residuals[-1].max() < 1e-3 for run in runs)
-
-
-def test_k_svd_finds_the_best_span_of_each_class() -> None:
-    rng = np.random.default_rng(0)
-    X, labels = rng.normal(size=(20, 16)), np.repeat([0, 1], 8)
-    atoms = np.array([0, 1, 2, 8, 9, 10])
-    D = k_svd(X, labels, X[:, atoms], labels[atoms])
-    assert column_norms(D) == pytest.approx(1)
-    for c in (0, 1):
-        own, span = X[:, labels == c], np.linalg.qr(D[:, labels[atoms] == c])[0]
-        left = np.linalg.norm(own - span @ (span.T @ own))
-        assert left == pytest.approx(np.linalg.norm(np.linalg.svd(own)[1][3:]), rel=0.02), "no three atoms leave less"
 
 
 def test_faces_are_coded_together_and_not_on_a_device() -> None:
