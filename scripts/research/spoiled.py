@@ -32,7 +32,7 @@ def measure(
     place = np.arange(len(labels)) % 26
     train, test = np.flatnonzero(place < 7), np.flatnonzero((place >= 13) & (place < 20))
     rng = np.random.default_rng(0)
-    crops = np.concatenate([images, _blocks(images[train], rng), _sunglasses(images[train], rng)])
+    crops = np.concatenate([images, blocks(images[train], rng), sunglasses(images[train], rng)])
     sets = {"AR": Faces(crops=crops, aligned=align_all(crops, AR_POINTS), spec=cell.spec("both"))}
     measure_missing("spoiled", sets, list(_tasks(labels, train, test, splits)), _accuracy, results, say, cells)
     return {"splits": splits, "accuracy": mean_results("spoiled", results, splits)}
@@ -61,7 +61,7 @@ def _tasks(labels: Array, train: Array, test: Array, splits: int) -> Iterator[Ta
             yield task(f"{KINDS[2]} {share:.0%}", k, train, np.where(bad, others, labels[train]))
 
 
-def _blocks(images: Array, rng: np.random.Generator) -> Array:
+def blocks(images: Array, rng: np.random.Generator) -> Array:
     """Images with a rectangle of one grey level at a random position."""
     spoiled, (height, width) = images.copy(), BLOCK
     for image in spoiled:
@@ -70,7 +70,7 @@ def _blocks(images: Array, rng: np.random.Generator) -> Array:
     return spoiled
 
 
-def _sunglasses(images: Array, rng: np.random.Generator) -> Array:
+def sunglasses(images: Array, rng: np.random.Generator) -> Array:
     """Images with two dark lenses over the eyes and a bridge between them."""
     spoiled = images.copy()
     for image in spoiled:
