@@ -21,6 +21,7 @@ from trainer.paper.experiments import (
     load_arrays,
     random_split,
     reproduce,
+    tuned_entry,
     tuned_parameters,
 )
 from trainer.paper.tuned import tune_cell
@@ -113,9 +114,11 @@ def test_yale_b_reaches_its_accuracy(features: str, coding: str, at_least: float
 
 
 def test_number_of_atoms_is_part_of_a_cell() -> None:
-    cell = Cell(dataset="yaleb", per_class=8, rate=8, atoms_per_class=2)
-    assert (cell.name, cell.atoms, cell.standard) == ("yaleb-8-8@2", 2, CELLS[0])
-    assert tuned_parameters(cell, "pixels") == tuned_parameters(CELLS[0], "pixels")
+    cell = Cell(dataset="yaleb", per_class=8, rate=8, atoms_per_class=3)
+    assert (cell.name, cell.atoms, cell.standard) == ("yaleb-8-8@3", 3, CELLS[0])
+    assert tuned_parameters(cell, "pixels") == tuned_parameters(CELLS[0], "pixels"), "not tuned, so with those of the paper's"
+    known = {"yaleb-8-8@3": {"lrr": {"pixels": {"lam": 3.0}}}, "yaleb-8-8": {"lrr": {"pixels": {"lam": 5.0}}}}
+    assert tuned_entry(known, cell, "pixels", "lrr") == {"lam": 3.0}
     assert (CELLS[0].atoms, CELLS[3].atoms) == (5, 20)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 from edge.errors import EdgeError, GalleryError, UsageError
 from tests.fixtures.data import faces
@@ -227,6 +228,7 @@ def test_command_measures_an_own_method_again_if_it_changes(
     write: Callable[..., str], folder: Path, trainer: TrainerCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With two processes, which import the method themselves."""
+    get_reusable_executor().shutdown(wait=True)  # processes of an earlier test work in another folder
     monkeypatch.setattr(tables, "code_digest", tables.code_digest.__wrapped__)
     module = write()
     words = ("tables", "--data", ".", "--cells", "my_faces.npz:4", "--methods", f"{module}:Nearest_Mean", "--splits", "2")
