@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from edge.decision import reasons
+from edge.fleet.fleet import STUCK_REASON, STUCK_SECONDS
 from edge.fleet.problems import PullError
 from export.fleet import roles
 from tests.fakes.sinks import fail
@@ -169,6 +170,23 @@ def test_error_of_this_program_is_not_a_success(door: FleetDoor) -> None:
     with pytest.raises(RuntimeError):
         door.pull()
     assert (door.fleet.status()["state"], door.outcomes()) == ("failed", ["fresh", "failed"])
+
+
+def test_pull_that_hangs_is_an_alarm_until_one_ends(door: FleetDoor, clock: Clock) -> None:
+    door.pull()
+    clock.wait(2 * door.settings.seconds + STUCK_SECONDS)
+    assert (door.outcomes(), door.fleet.status()["state"]) == (["fresh"], "fresh")
+    clock.wait(1.0)
+    (news,) = door.news()
+    assert (news.kind, news.outcome, news.reason) == ("fleet", "failed", STUCK_REASON)
+    status = door.fleet.status()
+    assert (status["state"], status["error"], door.news()) == ("failed", STUCK_REASON, [])
+    assert door.refusal("anna") is None, "the door still has its hours"
+    door.pull()
+    assert (door.outcomes(), door.fleet.status()["error"]) == (["fresh"], "")
+    clock.wait(25 * HOUR)
+    assert (door.outcomes(), door.fleet.status()["state"]) == (["failed"], "stale")
+    assert door.refusal("anna") == reasons.FLEET_TOO_OLD
 
 
 def test_new_kit_is_put_where_the_terminal_finds_it_once(door: FleetDoor, publisher: Publisher) -> None:
