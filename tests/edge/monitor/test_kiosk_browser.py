@@ -247,6 +247,27 @@ def test_server_that_answers_no_more_is_out_of_order(browser: Browser, monkeypat
         display.wait_for(Guidance.GRANTED)
 
 
+NEVER = "() => new Promise(() => {})"
+MEANINGLESS = """
+(real => async (path, options) => {
+  const answer = await real(path, options);
+  if (!path.endsWith("state.json")) return answer;
+  return new Response(JSON.stringify({ ...(await answer.json()), state: "of another version" }));
+})(window.fetch.bind(window))
+"""
+
+
+@pytest.mark.parametrize("fetch", [NEVER, MEANINGLESS])
+def test_answer_that_never_comes_or_has_no_meaning_ends_the_welcome(browser: Browser, fetch: str) -> None:
+    with Door() as door:
+        display = Display(browser, door.url)
+        door.grant()
+        display.wait_for(Guidance.GRANTED)
+        browser.run(f"(window.fetch = {fetch}, 0)")
+        display.wait_for(OUT_OF_ORDER)
+        assert not display.has_picture
+
+
 def test_page_goes_on_after_a_restart_of_the_terminal(browser: Browser) -> None:
     with Door() as door:
         display = Display(browser, door.url)
