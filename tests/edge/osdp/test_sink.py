@@ -83,29 +83,39 @@ class Door:
     def grant(self, sink: OsdpSink, panel: ControlPanel, label: str = "anna") -> dict[str, Any]:
         """Grant access, again if the link was lost meanwhile, and return the first card that the controller has."""
 
-        failed = -1
+        tried = (-1, -1)
 
         def collected() -> list[dict[str, Any]]:
-            nonlocal failed
-            if sink.is_up and sink.health().failed != failed:
-                failed = sink.health().failed
+            nonlocal tried
+            # A card in a reply that came too late for the controller is lost, and the terminal counts it as delivered.
+            before = (sink.health().failed, panel.losses)
+            if not panel.cards and panel.is_secure and sink.is_up and before != tried:
+                tried = before
                 sink.handle(make_event(label=label))
             return panel.cards
 
         return dict(until(collected)[0])
 
     def show(self, panel: ControlPanel, colour: Colour, **order: Any) -> None:
-        """Let the controller order a colour, again if the link was lost meanwhile, until it is shown."""
+        """Let the controller order a colour, until it is shown."""
+        self.ordered(panel, lambda: panel.led(**order), lambda: self.colours[-1:] == [colour])
+
+    def sound(self, panel: ControlPanel, tone: bool, **order: Any) -> None:
+        """Let the controller order a tone or silence, until it is heard."""
+        self.ordered(panel, lambda: panel.buzzer(**order), lambda: self.tones[-1:] == [tone])
+
+    def ordered(self, panel: ControlPanel, order: Callable[[], None], is_done: Callable[[], bool]) -> None:
+        """Give an order, again if the link was lost meanwhile, until it is done."""
         losses = -1
 
-        def shown() -> bool:
+        def done() -> bool:
             nonlocal losses
             if panel.is_secure and panel.losses != losses:
                 losses = panel.losses
-                panel.led(**order)
-            return self.colours[-1:] == [colour]
+                order()
+            return is_done()
 
-        until(shown)
+        until(done)
 
     def poll(self) -> None:
         """Wait until the controller has asked for news a few times."""
@@ -418,7 +428,8 @@ def test_status_from_before_the_connection_is_reported_with_it(door: Door) -> No
     sink.handle(notice("input", outcome="tamper", now=1, utc=NOON))
     until(lambda: sink.health().delivered == 1)
     panel = door.panel()
-    until(lambda: [status["report"] for status in panel.statuses] == [b"\1\0"])
+    until(lambda: panel.statuses)  # once for each connection: a busy machine may lose the first
+    assert {status["report"] for status in panel.statuses} == {b"\1\0"}
 
 
 def test_controller_commands_the_led_and_the_buzzer(door: Door) -> None:
@@ -426,10 +437,8 @@ def test_controller_commands_the_led_and_the_buzzer(door: Door) -> None:
     door.show(panel, Colour.CYAN, temporary=False, control_code=1, on_color=osdp.CommandLEDColor.Cyan)
     door.show(panel, Colour.MAGENTA, temporary=True, control_code=2, on_color=osdp.CommandLEDColor.Magenta, timer_count=200)
     door.show(panel, Colour.CYAN, temporary=True, control_code=1)
-    panel.buzzer(on_count=100, off_count=100)
-    until(lambda: door.tones[-1:] == [True])
-    panel.buzzer(control_code=1, on_count=0)
-    until(lambda: door.tones[-1:] == [False])
+    door.sound(panel, True, on_count=100, off_count=100)
+    door.sound(panel, False, control_code=1, on_count=0)
 
 
 def test_lost_link_ends_the_commands_of_the_controller(door: Door) -> None:
