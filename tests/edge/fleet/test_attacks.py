@@ -370,6 +370,17 @@ def test_missing_metadata_are_the_network_and_not_an_attack(door: FleetDoor, pub
     assert failure(door).cause == "network"
 
 
+def test_thief_of_the_online_keys_cannot_fill_the_disk(
+    door: FleetDoor, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot and the timestamp say how long metadata may be."""
+    door.pull()
+    publisher.publish_list()
+    monkeypatch.setattr("edge.fleet.client.MAX_BYTES", 500)  # less than a snapshot, and more than a timestamp
+    error = failure(door)
+    assert (error.cause, "sent too much" in error.message) == ("untrusted", True)
+
+
 def test_tampered_target_is_refused(door: FleetDoor, publisher: Publisher) -> None:
     publisher.revoke("anna")
     (file,) = (publisher.repo / "targets" / "north").glob("*.revoked.json")
