@@ -130,7 +130,7 @@ def test_poller_pulls_until_it_is_closed(door: FleetDoor, publisher: Publisher) 
     publisher.revoke("anna")
     with Poller(door.fleet, jitter=lambda: 0.0):
         until(lambda: door.refusal("anna") == "revoked")
-    assert not [thread for thread in threading.enumerate() if thread.name == "the fleet"]
+    until(lambda: not [thread for thread in threading.enumerate() if thread.name == "the fleet"])
 
 
 def test_poller_survives_every_error(door: FleetDoor) -> None:

@@ -136,7 +136,8 @@ def shown_colour(path: Path, x: float, y: float) -> tuple[int, ...]:
 def opened(browser: Browser, path: str = "", **settings: Any) -> Iterator[tuple[Door, Display]]:
     with Door(**settings) as door:
         yield door, Display(browser, door.url + path)
-        assert browser.console == []
+        # On a busy machine, the newest frame may be too old to be served.
+        assert [said for said in browser.console if not ("frame.jpg" in said and "503" in said)] == []
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -307,8 +308,9 @@ def test_advice_does_not_flicker_and_a_decision_comes_at_once(browser: Browser) 
         until(flicker)
         door.grant()
         display.wait_for(Guidance.GRANTED)
-        *advice, _ = browser.run("changes")
-    gaps = [later - earlier for (_, earlier), (_, later) in pairwise(advice)]
+        changes = browser.run("changes")
+    advice = (Guidance.CLOSER, Guidance.WAIT)  # on a busy machine, there may also be out of order
+    gaps = [later - earlier for (_, earlier), (state, later) in pairwise(changes) if state in advice]
     assert min(gaps) >= 690, "milliseconds, so that each can be read"
 
 
