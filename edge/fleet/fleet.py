@@ -152,6 +152,7 @@ class Fleet:
 
     def save(self) -> None:
         """Store how old the data are. At the start of a terminal: then its start counts, even if the power fails soon."""
+        self._ended = self._times().running  # the pulls begin now: a terminal may have waited for its camera
         with self._locked():
             self._save(self._times())
 

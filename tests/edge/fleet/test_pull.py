@@ -17,7 +17,7 @@ from export.fleet import roles
 from tests.fakes.sinks import fail
 from tests.fixtures.fleet import Fleet as Publisher
 from tests.fixtures.fleet import versioned_kit
-from tests.fixtures.fleet_door import HOUR, Clock, FleetDoor, publish
+from tests.fixtures.fleet_door import DAY, HOUR, Clock, FleetDoor, publish
 from tests.fixtures.kits import digest
 from tests.fixtures.nginx import Nginx
 
@@ -170,6 +170,12 @@ def test_error_of_this_program_is_not_a_success(door: FleetDoor) -> None:
     with pytest.raises(RuntimeError):
         door.pull()
     assert (door.fleet.status()["state"], door.outcomes()) == ("failed", ["fresh", "failed"])
+
+
+def test_terminal_that_waited_for_its_camera_has_no_pull_that_hangs(door: FleetDoor, clock: Clock) -> None:
+    clock.wait(DAY)
+    door.fleet.save()
+    assert door.outcomes() == []
 
 
 def test_pull_that_hangs_is_an_alarm_until_one_ends(door: FleetDoor, clock: Clock) -> None:
