@@ -199,6 +199,21 @@ def test_revocation_ends_the_grants_of_a_running_terminal(tmp_path: Path, server
             terminal.next("list", "installed")
 
 
+def test_terminal_with_old_data_counts_the_entries_of_the_people_on_its_list(
+    tmp_path: Path, server: Nginx, publisher: Publisher
+) -> None:
+    publisher.publish_list(f'[[allow]]\npeople = ["{GUEST}"]\nentries = 1\n[[allow]]\npeople = "everyone"\n'.encode())
+    with MjpegServer() as camera, sending(camera, frames(GUEST, 12), empty_room(20)):
+        settings = write_settings(
+            tmp_path, camera.url, server, publisher, more='max_stale_hours = 0.0003\nwhen_stale = "list only"\n'
+        )
+        with running(settings) as terminal:
+            terminal.next("list", "installed")
+            server.stop()
+            found = (terminal.next("decision")["reason"] for _ in range(50))
+            assert "no entries left" in found
+
+
 def test_kits_of_the_fleet_are_tried_once_and_a_bad_one_is_not_tried_again(
     tmp_path: Path, server: Nginx, publisher: Publisher
 ) -> None:
