@@ -36,10 +36,7 @@ METADATA, TARGETS, PARTIAL, FILES = "metadata", "targets", "partial", "files"
 SECONDS = 20.0  # for one answer, except a kit
 CHUNK = 1 << 16
 MAX_ETAG = 200
-MAX_ROLE_BYTES = 1 << 20
-CONFIG = UpdaterConfig(
-    max_root_rotations=64, max_delegations=2, snapshot_max_length=MAX_ROLE_BYTES, targets_max_length=2 * MAX_ROLE_BYTES
-)
+CONFIG = UpdaterConfig(max_root_rotations=64, max_delegations=2, snapshot_max_length=MAX_BYTES, targets_max_length=MAX_BYTES)
 
 
 class Client:
@@ -173,7 +170,8 @@ class _Fetcher(FetcherInterface):
     def download_file(self, url: str, max_length: int) -> Iterator[IO[bytes]]:
         """Yield a file with the content of an address, which is at most `max_length` bytes long."""
         if not url.endswith(".kit"):
-            with super().download_file(url, max_length) as file:
+            # For metadata, `max_length` is the signed length, if there is one: a thief of an online key chooses it.
+            with super().download_file(url, min(max_length, MAX_BYTES)) as file:
                 yield file
             return
         path = urlsplit(url).path

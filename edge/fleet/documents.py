@@ -19,7 +19,7 @@ from edge.text import same_spelling
 SCHEMA = 1
 ALL, KITS = "all", "kits"
 MAX_BYTES = 2 << 20
-"""Of a file except a kit."""
+"""Of a file except a kit, also of metadata."""
 MAX_DOORS, MAX_REVOKED, MAX_LABEL = 10_000, 10_000, 255
 MAX_VERSION = 1 << 53
 SHARE_DIGITS = 13

@@ -43,6 +43,9 @@ ROLLOUT, REVOKED, DOOR_LIST, GROUP_LIST = "rollout.json", "revoked.json", "door-
 MAX_ROOT_BYTES = 512_000
 SAVE_SECONDS = 600.0  # an SD card must not be written at every pull
 OFFLINE_ALARM_SECONDS = 900.0
+STUCK_SECONDS = 900.0
+"""A pull takes less, also with a slow server, and so does what may wait for it on this device."""
+STUCK, STUCK_REASON = "stuck", "The pulls do not go on: a lock, the disk or the lookup of a name hangs."
 KIT_PAUSE_SECONDS, MAX_KIT_PAUSE_SECONDS = 60.0, 86400.0  # after a kit that is not accepted; the pause is doubled each time
 VERSION_DIGITS = 12
 
@@ -89,7 +92,7 @@ class Fleet:
         self._saved = -math.inf  # when the memory was stored last
         self._kit_trouble: _KitTrouble | None = None
         self._problem: PullError | None = None  # of the last pull
-        self._succeeded = now.running
+        self._succeeded = self._ended = now.running  # when a pull succeeded, and when one ended
         self._news: deque[News] = deque()
         self._announced = "" if self.is_stale() else "fresh"
         self.revocations: Revocations | None = None
@@ -109,7 +112,11 @@ class Fleet:
         return any(self._file(name).exists() for name in (DOOR_LIST, GROUP_LIST))
 
     def next_change(self) -> News | None:
-        """Return the next news, or None."""
+        """Return the next news, or None. This is not the thread that pulls, so it notices a pull that hangs."""
+        if not self._news and self._announced != STUCK and self._is_stuck:
+            self._announced = STUCK
+            log.error("the fleet: %s", STUCK_REASON)
+            return News(kind="fleet", outcome="failed", reason=STUCK_REASON)
         return self._news.popleft() if self._news else None
 
     def pull(self) -> None:
@@ -145,6 +152,7 @@ class Fleet:
 
     def save(self) -> None:
         """Store how old the data are. At the start of a terminal: then its start counts, even if the power fails soon."""
+        self._ended = self._times().running  # the pulls begin now: a terminal may have waited for its camera
         with self._locked():
             self._save(self._times())
 
@@ -159,7 +167,7 @@ class Fleet:
             "group": self.settings.group,
             "door": self.settings.door,
             "state": self._state(),
-            "error": self._memory.problem if self._problem is None else self._problem.message,
+            "error": self._error(),
             "policy": self.settings.when_stale if self.is_stale() else "",
             "list": self._versions[DOOR_LIST] or self._versions[GROUP_LIST],
             "revocations": self._versions[REVOKED],
@@ -292,7 +300,7 @@ class Fleet:
     def _finish(self, problem: PullError | None) -> None:
         """Remember and announce how a pull ended."""
         now = self._times()
-        self._problem = problem
+        self._problem, self._ended = problem, now.running
         if problem is None:
             self._succeeded = now.running
         self._announce(*self._situation(now, problem))
@@ -325,10 +333,22 @@ class Fleet:
             log.log(logging.INFO if outcome == "fresh" else logging.WARNING, "fleet %s: %s", outcome, reason)
             self._news.append(News(kind="fleet", outcome=outcome, reason=reason or None))
 
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether no pull has ended for so long that the thread must hang. Then it cannot say so itself."""
+        return self._times().running - self._ended > 2 * self.settings.seconds + STUCK_SECONDS
+
+    def _error(self) -> str:
+        if self._is_stuck:
+            return STUCK_REASON
+        return self._memory.problem if self._problem is None else self._problem.message
+
     def _state(self) -> str:
         """Return fresh, offline (not for long yet), failed or stale."""
         if self.is_stale():
             return "stale"
+        if self._is_stuck:
+            return "failed"
         if self._problem is None:
             return "fresh"
         return {"network": "offline", "expired": "stale"}.get(self._problem.cause, "failed")

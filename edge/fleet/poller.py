@@ -9,7 +9,7 @@ from edge.fleet.fleet import Fleet
 from edge.fleet.problems import PullError, PullPausedError
 
 FIRST_SECONDS = 5.0  # the doors of a city start at the same time after a power failure
-RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 300.0
+RETRY_SECONDS = 5.0
 PART_SECONDS = 1.0  # between two parts of a kit
 
 log = logging.getLogger(__name__)
@@ -59,11 +59,12 @@ class Poller:
 
 
 def pause_seconds(seconds: float, failures: int, jitter: float) -> float:
-    """Return the pause before the next pull: at most `seconds`, and after failures of the network first short, then longer.
+    """Return the pause before the next pull: at most `seconds`, and after failures of the network first shorter.
 
-    The random part keeps the doors from asking at the same time.
+    It never gets longer: a revocation must not wait because the network was away. The random part keeps the doors from asking
+    at the same time.
     """
     longest = seconds
     if failures:
-        longest = min(RETRY_SECONDS * 2.0 ** min(failures - 1, 30), max(MAX_RETRY_SECONDS, seconds))
+        longest = min(RETRY_SECONDS * 2.0 ** min(failures - 1, 30), max(RETRY_SECONDS, seconds))
     return longest * (0.5 + 0.5 * jitter)

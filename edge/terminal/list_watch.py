@@ -77,11 +77,11 @@ class ListWatch:
         used = uncounted if self.counts is None else self.counts.used
         return (found.by_name if by_name else found).answer(label, when, used).refusal
 
-    def admit(self, label: str, when: datetime) -> str | None:
+    def admit(self, label: str, when: datetime, *, by_name: bool = False) -> str | None:
         """Count a grant to this person, if their entries are limited. Return why there is none, or None."""
-        if self.door_list is None or self.counts is None:
-            return self.refusal(label, when)
-        answer = self.door_list.answer(label, when, self.counts.used)
+        if (found := self.door_list) is None or self.counts is None:
+            return self.refusal(label, when, by_name=by_name)
+        answer = (found.by_name if by_name else found).answer(label, when, self.counts.used)
         if answer.count_key is not None:
             self.counts.add(answer.count_key)
         return answer.refusal

@@ -12,7 +12,6 @@ from pathlib import Path
 from edge import paths
 from edge.audit.gate import AuditGate
 from edge.camera.sources import open_camera
-from edge.decision.door import AccessRules
 from edge.decision.doorlist import DoorList
 from edge.errors import DoorListError, FleetError
 from edge.events.health import Count, Health
@@ -114,14 +113,14 @@ def open_terminal(
             video = stack.enter_context(closing(VideoWriter(annotate, fps, live=camera.live)))
         pictures = gate if settings.audit is not None and settings.audit.picture_key is not None else None
         viewers: tuple[Viewer | None, ...] = (pictures, preview, video, lights)
-        rules: AccessRules | None = lists
+        rules: ListWatch | FleetRules | None = lists
         if fleet is not None and lists is not None:
             rules = FleetRules(fleet, lists, lambda: terminal.recognizer.kit.sha256)
         terminal = Terminal(
             recognizer,
             camera,
             door_list=rules,
-            admit=(lambda label, when: None) if lists is None else lists.admit,
+            admit=(lambda label, when: None) if rules is None else rules.admit,
             rules=settings.visits,
             liveness=settings.liveness,
             sinks=(systemd, *(receivers if gate is None else [gate])),

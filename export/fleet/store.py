@@ -19,11 +19,12 @@ from pathlib import Path
 
 from edge.errors import FleetError, UsageError, require
 from edge.files import locked_folder, read_bytes, write_file
+from edge.fleet.documents import MAX_BYTES
 
 FOLDERS = ("metadata", "targets", "publisher")
 FOLDER_MODE, FILE_MODE = 0o750, 0o640
 PRIVATE_FOLDER = 0o700
-MAX_METADATA = 5_000_000  # what clients of `tuf` accept
+MAX_METADATA = 5_000_000  # what clients of `tuf` read; terminals accept `documents.MAX_BYTES`
 MAX_SETTINGS = 1 << 16
 MAX_DAYS = 3650.0
 _METADATA_NAME = re.compile(r"([1-9][0-9]{0,9})\.([a-z0-9_-]+)\.json")
@@ -136,8 +137,8 @@ class Store:
         return read_bytes(path, MAX_METADATA, FleetError) if path.exists() else None
 
     def write_pending(self, role: str, data: bytes) -> None:
-        if len(data) > MAX_METADATA:
-            raise FleetError(f"The metadata of {role} is larger than {MAX_METADATA // 1_000_000} MB.", "Make more groups.")
+        if len(data) > MAX_BYTES:
+            raise FleetError(f"The metadata of {role} is larger than {MAX_BYTES >> 20} MB.", "Make more groups.")
         write_file(self.pending / f"{role}.json", data, failure=FleetError)
 
     def remove_pending(self, role: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import queue
+import secrets
 import socket
 import ssl
 import subprocess
@@ -20,6 +21,7 @@ from tests.fixtures.programs import find_program
 from tests.fixtures.waiting import until
 
 USER, PASSWORD = "terminal", "correct horse"
+FIRST_PORT, PORTS = 20_000, 12_000  # below those that Linux gives to connections
 
 
 def write_certificates(folder: Path) -> None:
@@ -194,6 +196,9 @@ class Wire:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port for a server that is started later. The system gives ports of this range to no connection meanwhile."""
+    while True:
+        port = FIRST_PORT + secrets.randbelow(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

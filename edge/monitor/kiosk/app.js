@@ -25,7 +25,7 @@ const picture = part("picture");
 const wanted = new URLSearchParams(location.search).get("lang");
 let messages = {};
 let answer = { language: "en" }; // the last one
-let answered = -Infinity; // when it arrived
+let answered = -Infinity; // when it was shown
 let changed = -Infinity; // when the state on the page changed
 let audio = null;
 
@@ -67,13 +67,18 @@ async function watchState() {
     const newest = await (await request("/kiosk/state.json")).json();
     if (answer.version && answer.version !== newest.version) location.reload(); // the terminal was updated
     answer = newest;
-    answered = performance.now();
     if (answer.sound && audio === null) audio = new AudioContext();
     show(answer.state, answer.name);
+    answered = performance.now();
   } catch {
-    if (performance.now() - answered > OLD_MS) show(OUT_OF_ORDER, null);
+    // watchAge sees it.
   }
   setTimeout(watchState, STATE_MS);
+}
+
+function watchAge() {
+  // Not in watchState: it may wait for an answer.
+  if (performance.now() - answered > OLD_MS) show(OUT_OF_ORDER, null);
 }
 
 async function watchPicture() {
@@ -117,6 +122,7 @@ async function begin() {
     return;
   }
   show(OUT_OF_ORDER, null);
+  setInterval(watchAge, STATE_MS);
   watchState();
   watchPicture();
 }

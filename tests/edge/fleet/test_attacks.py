@@ -128,6 +128,18 @@ def test_list_only_means_the_hours_of_the_entries_that_name_a_person(
     assert (door.refusal("anna"), door.refusal("ben")) == (reasons.EXPIRED, reasons.FLEET_TOO_OLD)
 
 
+def test_list_only_counts_the_entries_of_a_visitor_whom_everyone_hides(
+    again: Callable[..., FleetDoor], publisher: Publisher, clock: Clock
+) -> None:
+    publisher.publish_list(b'[[allow]]\npeople = ["anna"]\nentries = 2\n[[allow]]\npeople = "everyone"\n')
+    door = again(when_stale="list only")
+    door.pull()
+    assert [door.admit("anna") for _ in range(3)] == [None] * 3, "the entry for everyone has no limit"
+    clock.wait(25 * HOUR)
+    assert [door.admit("anna") for _ in range(3)] == [None, None, reasons.NO_ENTRIES_LEFT]
+    assert door.admit("ben") == reasons.FLEET_TOO_OLD
+
+
 def test_server_that_is_gone_is_an_alarm_after_a_while(door: FleetDoor, server: Nginx, clock: Clock) -> None:
     door.pull()
     server.stop()
@@ -210,6 +222,20 @@ def test_hours_are_not_judged_by_a_clock_that_is_known_to_be_wrong(
     assert (later.refusal("anna"), later.refusal("ben")) == (None, reasons.CLOCK_NOT_SET)
     clock.utc = right  # a time server was reached
     assert (later.refusal("anna"), later.refusal("ben")) == (None, reasons.EXPIRED)
+
+
+def test_entries_are_counted_while_the_clock_is_wrong(
+    door: FleetDoor, again: Callable[..., FleetDoor], publisher: Publisher, clock: Clock
+) -> None:
+    """An entry with a day allows nothing then, so it must not hide the one that is counted."""
+    publisher.publish_list(
+        b'[[allow]]\npeople = ["anna"]\nentries = 1\n[[allow]]\npeople = ["anna"]\nvalid_from = 2025-01-01\n'
+    )
+    door.pull()
+    assert [door.admit("anna") for _ in range(3)] == [None] * 3
+    clock.restart(utc=clock.utc - 7 * DAY)
+    later = again()
+    assert [later.admit("anna") for _ in range(2)] == [None, reasons.NO_ENTRIES_LEFT]
 
 
 def test_clock_that_was_ahead_is_trusted_again_without_its_state(
@@ -342,6 +368,17 @@ def test_missing_metadata_are_the_network_and_not_an_attack(door: FleetDoor, pub
     (newest,) = (publisher.repo / "metadata").glob(f"{_newest(publisher, 'snapshot')}.snapshot.json")
     newest.unlink()
     assert failure(door).cause == "network"
+
+
+def test_thief_of_the_online_keys_cannot_fill_the_disk(
+    door: FleetDoor, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot and the timestamp say how long metadata may be."""
+    door.pull()
+    publisher.publish_list()
+    monkeypatch.setattr("edge.fleet.client.MAX_BYTES", 500)  # less than a snapshot, and more than a timestamp
+    error = failure(door)
+    assert (error.cause, "sent too much" in error.message) == ("untrusted", True)
 
 
 def test_tampered_target_is_refused(door: FleetDoor, publisher: Publisher) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from edge.decision import reasons
+from edge.fleet.fleet import STUCK_REASON, STUCK_SECONDS
 from edge.fleet.problems import PullError
 from export.fleet import roles
 from tests.fakes.sinks import fail
 from tests.fixtures.fleet import Fleet as Publisher
 from tests.fixtures.fleet import versioned_kit
-from tests.fixtures.fleet_door import HOUR, Clock, FleetDoor, publish
+from tests.fixtures.fleet_door import DAY, HOUR, Clock, FleetDoor, publish
 from tests.fixtures.kits import digest
 from tests.fixtures.nginx import Nginx
 
@@ -169,6 +170,29 @@ def test_error_of_this_program_is_not_a_success(door: FleetDoor) -> None:
     with pytest.raises(RuntimeError):
         door.pull()
     assert (door.fleet.status()["state"], door.outcomes()) == ("failed", ["fresh", "failed"])
+
+
+def test_terminal_that_waited_for_its_camera_has_no_pull_that_hangs(door: FleetDoor, clock: Clock) -> None:
+    clock.wait(DAY)
+    door.fleet.save()
+    assert door.outcomes() == []
+
+
+def test_pull_that_hangs_is_an_alarm_until_one_ends(door: FleetDoor, clock: Clock) -> None:
+    door.pull()
+    clock.wait(2 * door.settings.seconds + STUCK_SECONDS)
+    assert (door.outcomes(), door.fleet.status()["state"]) == (["fresh"], "fresh")
+    clock.wait(1.0)
+    (news,) = door.news()
+    assert (news.kind, news.outcome, news.reason) == ("fleet", "failed", STUCK_REASON)
+    status = door.fleet.status()
+    assert (status["state"], status["error"], door.news()) == ("failed", STUCK_REASON, [])
+    assert door.refusal("anna") is None, "the door still has its hours"
+    door.pull()
+    assert (door.outcomes(), door.fleet.status()["error"]) == (["fresh"], "")
+    clock.wait(25 * HOUR)
+    assert (door.outcomes(), door.fleet.status()["state"]) == (["failed"], "stale")
+    assert door.refusal("anna") == reasons.FLEET_TOO_OLD
 
 
 def test_new_kit_is_put_where_the_terminal_finds_it_once(door: FleetDoor, publisher: Publisher) -> None:

@@ -136,7 +136,8 @@ def shown_colour(path: Path, x: float, y: float) -> tuple[int, ...]:
 def opened(browser: Browser, path: str = "", **settings: Any) -> Iterator[tuple[Door, Display]]:
     with Door(**settings) as door:
         yield door, Display(browser, door.url + path)
-        assert browser.console == []
+        # On a busy machine, the newest frame may be too old to be served.
+        assert [said for said in browser.console if not ("frame.jpg" in said and "503" in said)] == []
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -247,6 +248,27 @@ def test_server_that_answers_no_more_is_out_of_order(browser: Browser, monkeypat
         display.wait_for(Guidance.GRANTED)
 
 
+NEVER = "() => new Promise(() => {})"
+MEANINGLESS = """
+(real => async (path, options) => {
+  const answer = await real(path, options);
+  if (!path.endsWith("state.json")) return answer;
+  return new Response(JSON.stringify({ ...(await answer.json()), state: "of another version" }));
+})(window.fetch.bind(window))
+"""
+
+
+@pytest.mark.parametrize("fetch", [NEVER, MEANINGLESS])
+def test_answer_that_never_comes_or_has_no_meaning_ends_the_welcome(browser: Browser, fetch: str) -> None:
+    with Door() as door:
+        display = Display(browser, door.url)
+        door.grant()
+        display.wait_for(Guidance.GRANTED)
+        browser.run(f"(window.fetch = {fetch}, 0)")
+        display.wait_for(OUT_OF_ORDER)
+        assert not display.has_picture
+
+
 def test_page_goes_on_after_a_restart_of_the_terminal(browser: Browser) -> None:
     with Door() as door:
         display = Display(browser, door.url)
@@ -286,8 +308,9 @@ def test_advice_does_not_flicker_and_a_decision_comes_at_once(browser: Browser) 
         until(flicker)
         door.grant()
         display.wait_for(Guidance.GRANTED)
-        *advice, _ = browser.run("changes")
-    gaps = [later - earlier for (_, earlier), (_, later) in pairwise(advice)]
+        changes = browser.run("changes")
+    advice = (Guidance.CLOSER, Guidance.WAIT)  # on a busy machine, there may also be out of order
+    gaps = [later - earlier for (_, earlier), (state, later) in pairwise(changes) if state in advice]
     assert min(gaps) >= 690, "milliseconds, so that each can be read"
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -31,6 +33,8 @@ from tests.fixtures.waiting import until
 pytestmark = pytest.mark.slow
 
 OTHER_KEY = bytes(range(16))
+MANY_MESSAGES = 50  # more than are needed until a card is collected
+AGAIN_SECONDS = 1.0
 T = TypeVar("T")
 
 
@@ -83,29 +87,42 @@ class Door:
     def grant(self, sink: OsdpSink, panel: ControlPanel, label: str = "anna") -> dict[str, Any]:
         """Grant access, again if the link was lost meanwhile, and return the first card that the controller has."""
 
-        failed = -1
+        tried, heard = (-1, -1), 0
 
         def collected() -> list[dict[str, Any]]:
-            nonlocal failed
-            if sink.is_up and sink.health().failed != failed:
-                failed = sink.health().failed
+            nonlocal tried, heard
+            # A card in a reply that came too late for the controller is lost, and the terminal counts it as delivered.
+            before, now = (sink.health().failed, panel.losses), len(self.line.received)
+            is_lost = before != tried or now >= heard + MANY_MESSAGES
+            if not panel.cards and panel.is_secure and sink.is_up and is_lost:
+                tried, heard = before, now
                 sink.handle(make_event(label=label))
             return panel.cards
 
         return dict(until(collected)[0])
 
     def show(self, panel: ControlPanel, colour: Colour, **order: Any) -> None:
-        """Let the controller order a colour, again if the link was lost meanwhile, until it is shown."""
-        losses = -1
+        """Let the controller order a colour, until it is shown."""
+        self.ordered(panel, lambda: panel.led(**order), lambda: self.colours[-1:] == [colour])
 
-        def shown() -> bool:
-            nonlocal losses
-            if panel.is_secure and panel.losses != losses:
-                losses = panel.losses
-                panel.led(**order)
-            return self.colours[-1:] == [colour]
+    def sound(self, panel: ControlPanel, tone: bool, **order: Any) -> None:
+        """Let the controller order a tone or silence, until it is heard."""
+        self.ordered(panel, lambda: panel.buzzer(**order), lambda: self.tones[-1:] == [tone])
 
-        until(shown)
+    def ordered(self, panel: ControlPanel, order: Callable[[], None], is_done: Callable[[], bool]) -> None:
+        """Give an order until it is done: a terminal that lost the link meanwhile has forgotten it."""
+        ordered = -math.inf
+
+        def done() -> bool:
+            nonlocal ordered
+            if is_done():
+                return True
+            if panel.is_secure and time.monotonic() - ordered >= AGAIN_SECONDS:
+                order()
+                ordered = time.monotonic()
+            return False
+
+        until(done)
 
     def poll(self) -> None:
         """Wait until the controller has asked for news a few times."""
@@ -175,9 +192,10 @@ def test_number_that_was_added_while_the_terminal_runs_is_used(door: Door) -> No
 def test_grant_that_was_not_collected_in_time_is_never_sent(door: Door, caplog: pytest.LogCaptureFixture) -> None:
     sink, panel = door.connected(grant_seconds=0.2)
     panel.pause()
+    before = sink.health().failed
     sink.handle(make_event())
-    until(lambda: sink.health().failed == 1)
-    assert "did not collect it in time" in caplog.text
+    until(lambda: sink.health().failed > before)
+    assert "a grant was not sent" in caplog.text  # not collected in time; or the link was lost just before, on a busy machine
     panel.resume()
     door.poll()
     assert panel.cards == []
@@ -418,7 +436,8 @@ def test_status_from_before_the_connection_is_reported_with_it(door: Door) -> No
     sink.handle(notice("input", outcome="tamper", now=1, utc=NOON))
     until(lambda: sink.health().delivered == 1)
     panel = door.panel()
-    until(lambda: [status["report"] for status in panel.statuses] == [b"\1\0"])
+    until(lambda: panel.statuses)  # once for each connection: a busy machine may lose the first
+    assert {status["report"] for status in panel.statuses} == {b"\1\0"}
 
 
 def test_controller_commands_the_led_and_the_buzzer(door: Door) -> None:
@@ -426,10 +445,8 @@ def test_controller_commands_the_led_and_the_buzzer(door: Door) -> None:
     door.show(panel, Colour.CYAN, temporary=False, control_code=1, on_color=osdp.CommandLEDColor.Cyan)
     door.show(panel, Colour.MAGENTA, temporary=True, control_code=2, on_color=osdp.CommandLEDColor.Magenta, timer_count=200)
     door.show(panel, Colour.CYAN, temporary=True, control_code=1)
-    panel.buzzer(on_count=100, off_count=100)
-    until(lambda: door.tones[-1:] == [True])
-    panel.buzzer(control_code=1, on_count=0)
-    until(lambda: door.tones[-1:] == [False])
+    door.sound(panel, True, on_count=100, off_count=100)
+    door.sound(panel, False, control_code=1, on_count=0)
 
 
 def test_lost_link_ends_the_commands_of_the_controller(door: Door) -> None:

@@ -170,7 +170,7 @@ def test_thread_finds_a_change(file: Path) -> None:
         assert until(watch.next_change).outcome == "installed"
         until(lambda: found)
     assert found[0].people == {"ben"}
-    assert "door list" not in {thread.name for thread in threading.enumerate()}
+    until(lambda: "door list" not in {thread.name for thread in threading.enumerate()})
 
 
 def test_error_of_a_look_does_not_end_the_watch(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

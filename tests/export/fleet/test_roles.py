@@ -377,6 +377,12 @@ def test_folder_without_a_repository_is_an_error(tmp_path: Path) -> None:
         pass
 
 
+def test_metadata_that_terminals_would_refuse_is_not_published(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("export.fleet.store.MAX_BYTES", 400)
+    with pytest.raises(FleetError, match=r"group-north is larger"):
+        fleet.publish_list()
+
+
 def test_group_is_added_once(fleet: Fleet) -> None:
     with pytest.raises(UsageError, match="already"):
         fleet.add_group()

@@ -82,7 +82,7 @@ def run(
 
     def run(command: str, *more: str, address: str = f"mqtts://127.0.0.1:{broker.port}") -> tuple[int, str, str]:
         own = ["--broker", address, "--user", USER, "--ca-file", broker.folder / "ca.pem"]
-        own += ["--password-file", broker.folder / "password", "--wait", "1"]
+        own += ["--password-file", broker.folder / "password", "--wait", "3"]
         code = run_main(monkeypatch, cli.main, "fleet", command, fleet.repo, *own, *more)
         return code, *capsys.readouterr()
 
