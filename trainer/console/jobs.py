@@ -25,9 +25,7 @@ def show(call: Call) -> Response:
     job = jobs.get(call.database, int(call.request.path_params["number"]))
     if job is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such job.")
-    known = call.query("lines", "0")
-    first = int(known) if known.isascii() and known.isdigit() else 0
-    facts = facts_of(call.text, job) | {"lines": _lines(call, job, first)}
+    facts = facts_of(call.text, job) | {"lines": _lines(call, job, call.number("lines", 0))}
     return JSONResponse(facts) if call.wants_json else call.render("job.html", job=job, facts=facts)
 
 

@@ -76,10 +76,7 @@ def show_all(call: Call) -> Response:
     only = call.query("only")
     if only not in people.ONLY:
         raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such page.")
-    page = call.query("page", "1")
-    found = people.search(
-        call.database, call.query("q")[:200], int(page) if page.isascii() and page.isdigit() else 1, only=only
-    )
+    found = people.search(call.database, call.query("q")[:200], call.number("page", 1), only=only)
     return call.render("people.html", found=found, q=call.query("q"), only=only, choices=list(people.ONLY), ignored=ignored)
 
 
@@ -249,14 +246,13 @@ def crop(call: Call) -> Response:
 def whole(call: Call) -> Response:
     """A photo, as a JPEG of bounded size; with ?face=N, only this face."""
     path = photo_file(call.site, call.request.path_params["name"], call.request.path_params["file"])
-    face = call.query("face")
     try:
-        if not face:
+        if not call.query("face"):
             return _jpeg(view(read_bytes(path)))
-        boxes = checked(call.database, path, checker()).faces
-        if not (face.isascii() and face.isdigit() and int(face) < len(boxes)):
+        boxes, face = checked(call.database, path, checker()).faces, call.number("face", -1)
+        if not 0 <= face < len(boxes):
             raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such face.")
-        return _jpeg(view(read_bytes(path), FACE_SIDE, boxes[int(face)]))
+        return _jpeg(view(read_bytes(path), FACE_SIDE, boxes[face]))
     except PhotoError:
         return _jpeg(b"")
 

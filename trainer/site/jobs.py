@@ -225,7 +225,10 @@ def cancel(site: Site, number: int, *, who: str) -> None:
 
 def get(database: sqlite3.Connection, number: int) -> JobState | None:
     """Return a job. One whose process is gone has failed."""
-    row = database.execute("SELECT * FROM jobs WHERE id = ?", (number,)).fetchone()
+    try:
+        row = database.execute("SELECT * FROM jobs WHERE id = ?", (number,)).fetchone()
+    except OverflowError:  # SQLite has no number so large
+        return None
     return None if row is None else _state(database, row)
 
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -26,7 +27,7 @@ from tests.fixtures.command import environment
 from tests.fixtures.console import PASSWORD, PATIENCE, Client, Console, add_user
 from trainer.console import app, login, server
 from trainer.console.attempts import Attempts
-from trainer.console.guard import HEADERS
+from trainer.console.guard import HEADERS, MAX_PATH
 from trainer.console.sessions import SessionStore
 from trainer.site import users
 from trainer.site.folder import Site
@@ -391,6 +392,19 @@ def test_many_parts_and_malformed_forms_are_refused(console: Console) -> None:
             client.post("/settings/language", content=b"{}", headers=csrf | {"Content-Type": "application/json"}).status_code
             == 400
         )
+
+
+def test_numbers_and_paths_that_are_too_large_are_refused(console: Console) -> None:
+    many, most = "9" * 5000, "9" * 19  # int() refuses many, SQLite refuses most
+    with console.client() as client:
+        for path in ("/jobs/{}", "/visits/{}", "/visits/{}/picture.jpg"):
+            assert client.get(path.format(most)).status_code == 404, path
+            assert client.get(path.format(many)).status_code == 403, path
+        for path in ("/people?page={}", "/trail?before={}"):
+            assert [client.get(path.format(number)).status_code for number in (most, many)] == [200, 200], path
+        assert client.submit(f"/jobs/{most}/cancel").status_code == 400
+        assert client.get(f"/people/{'x' * MAX_PATH}").status_code == 403
+        assert client.get(f"/people/{quote('ß' * 100)}").status_code == 200
 
 
 def test_large_head_is_refused(console: Console) -> None:
