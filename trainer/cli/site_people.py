@@ -182,13 +182,13 @@ def import_people(
     opened, user = Site.open(site), who or users.login_name()
     if not source.exists():
         raise UsageError(f"There is no {source}.", "Check the path.")
-    try:
-        with jobs.run(opened, "import", user, {"add": add}) as job, opened.database() as database:
+    with jobs.run(opened, "import", user, {"add": add}) as job, opened.database() as database:
+        try:
             done = archive.import_people(opened, database, source, who=user, add=add, stage=job.stage, say=job.say)
-            job.finish(done.summary(), people=len(done.people), photos=done.photos, conflicts=done.conflicts)
-    finally:
-        if delete_source and source.is_file():
-            source.unlink()
+        finally:  # before the job is shown as done
+            if delete_source and source.is_file():
+                source.unlink()
+        job.finish(done.summary(), people=len(done.people), photos=done.photos, conflicts=done.conflicts)
     console.say(done.summary())
 
 

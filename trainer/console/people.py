@@ -2,6 +2,7 @@
 
 import logging
 import re
+import secrets
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -220,7 +221,7 @@ def _uploads(call: Call, field: str) -> list[UploadFile]:
 def upload_zip(call: Call) -> Response:
     """Import a ZIP of many people, as a job."""
     (sent, *_) = _uploads(call, "zip")
-    path = call.site.path / f"{UPLOAD}-{call.session.csrf[:8]}.zip"
+    path = call.site.path / f"{UPLOAD}-{secrets.token_hex(8)}.zip"  # a second upload does not change the file of the first
     with open_atomically(path) as file:
         while part := sent.file.read(CHUNK):
             file.write(part)

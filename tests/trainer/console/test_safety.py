@@ -25,11 +25,11 @@ from cryptography.x509.oid import NameOID
 from edge.errors import ListenError, UsageError
 from tests.fixtures.command import environment
 from tests.fixtures.console import PASSWORD, PATIENCE, Client, Console, add_user
-from trainer.console import app, login, server
+from trainer.console import app, login, people, server, visits
 from trainer.console.attempts import Attempts
 from trainer.console.guard import HEADERS, MAX_PATH
 from trainer.console.sessions import SessionStore
-from trainer.site import users
+from trainer.site import jobs, users
 from trainer.site.folder import Site
 
 pytestmark = pytest.mark.slow
@@ -502,6 +502,24 @@ def test_command_stops_at_signals_and_reports_problems(tmp_path: Path) -> None:
         assert second.messages() == ""
     code, _, message = run_trainer("console", tmp_path / "site", "--address", "0.0.0.0:0", "--no-browser")
     assert (code, message.count("\n"), "--cert" in message) == (2, 1, True)
+
+
+def test_start_removes_uploads_that_were_left(tmp_path: Path) -> None:
+    site = Site.create(tmp_path / "site")
+
+    def leave() -> list[Path]:
+        (site.path / f"{people.UPLOAD}-1.zip").write_bytes(b"PK")
+        (site.path / f"{visits.UPLOAD}1").mkdir(exist_ok=True)
+        (site.path / f"{visits.UPLOAD}1" / "upload").write_bytes(b"a log")
+        return sorted(path for path in site.path.iterdir() if path.name.startswith((people.UPLOAD, visits.UPLOAD)))
+
+    left = leave()
+    with Console(site.path):
+        assert not any(path.exists() for path in left)
+    with jobs.run(site, "import", "test"):
+        left = leave()
+        with Console(site.path):
+            assert all(path.exists() for path in left), "the job may be reading them"
 
 
 def test_missing_packages_give_a_sentence(tmp_path: Path) -> None:
