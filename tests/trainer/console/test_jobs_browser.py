@@ -21,12 +21,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return site_of_orl(tmp_path_factory.mktemp("jobs") / "site", {f"s{person}": range(1, 5) for person in range(1, 7)})
 
 
-def train(visitor: Visitor) -> int:
+def train(visitor: Visitor, *, clicks: int = 1) -> int:
     """Start a training with the smallest preset, and return the number of its job."""
     page = visitor.visit("/train")
     page.get_by_text("More options").click()
     page.get_by_label("Method").select_option("minimal")
-    page.get_by_role("button", name="Train", exact=True).click()
+    page.get_by_role("button", name="Train", exact=True).click(click_count=clicks, delay=100)
     page.wait_for_url("**/jobs/*")
     return int(page.url.rpartition("/")[2])
 
@@ -50,6 +50,19 @@ def test_second_browser_sees_the_job_and_its_end(browser: Browser, site: Site) -
         assert first.page.url == second.page.url
         first.close()
         second.close()
+
+
+def test_double_click_starts_one_training(browser: Browser, site: Site) -> None:
+    with Console(site.path) as console, held_job(site) as go_on:
+        visitor = Visitor(browser, console)
+        visitor.enter("operator")
+        sent: list[str] = []
+        visitor.page.on("request", lambda request: sent.append(request.method) if request.method == "POST" else None)
+        train(visitor, clicks=2)
+        go_on()
+        visitor.page.wait_for_url("**/train/*")
+        assert sent == ["POST"]
+        visitor.close()
 
 
 def test_second_training_waits_for_the_first(browser: Browser, site: Site) -> None:
