@@ -94,12 +94,14 @@ def test_training_goes_on_when_the_console_is_killed_and_started_again(browser: 
         visitor.is_away = True
         console.stop(signal.SIGKILL)
         console.__exit__()
+        expect(visitor.page.locator("#job").get_by_role("alert")).to_contain_text("The console does not answer.")
         with Console(site.path, address=console.address) as again:
             with again.client() as client:
                 assert client.get(f"/jobs/{number}", headers={"Accept": "application/json"}).json()["state"] == "running"
             other = Visitor(browser, again)
             other.enter("viewer")
             expect(other.page.get_by_role("link", name="A job is running")).to_be_visible()
+            expect(visitor.page.locator("#stale")).to_be_hidden()
             go_on()
             visitor.page.wait_for_url("**/train/*")  # the page asked until the console answered
             new = {model.name for model in models.list_models(site)} - before
