@@ -1,6 +1,7 @@
 """Pages of jobs: progress, log, cancel. Every browser sees the same."""
 
 import re
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from trainer.console.call import Call, Page
 from trainer.console.text import ENGLISH, Language, language
+from trainer.console.train import local_time
 from trainer.site import jobs
 from trainer.site.jobs import DONE, JobState
 from trainer.site.kits import AGAIN_STAGES, BUILD_STAGES, PUBLISHING
@@ -35,6 +37,7 @@ def facts_of(text: Language, job: JobState) -> dict[str, Any]:
     return {
         "id": job.id,
         "kind": job.kind,
+        "started": local_time(job.started),
         "state": job.state,
         "state_text": text(f"jobs.state_{job.state}"),
         "stage": stage_text(text, job.stage) if job.is_running and job.stage else "",
@@ -88,7 +91,8 @@ def left_text(text: Language, seconds: float | None) -> str:
 def _lines(call: Call, job: JobState, first: int) -> list[dict[str, str]]:
     """Return the lines of the log from one on; names of stages in the language of the page."""
     return [
-        {"time": utc[11:19], "text": stage_text(call.text, line)} for utc, line in jobs.lines(call.database, job.id)[first:]
+        {"time": f"{datetime.fromisoformat(utc).astimezone():%H:%M:%S}", "text": stage_text(call.text, line)}
+        for utc, line in jobs.lines(call.database, job.id)[first:]
     ]
 
 
