@@ -25,6 +25,7 @@ from cryptography.x509.oid import NameOID
 from edge.errors import ListenError, UsageError
 from tests.fixtures.command import environment
 from tests.fixtures.console import PASSWORD, PATIENCE, Client, Console, add_user
+from tests.fixtures.site import orl_file
 from trainer.console import app, login, people, server, visits
 from trainer.console.attempts import Attempts
 from trainer.console.guard import HEADERS, MAX_PATH
@@ -405,6 +406,30 @@ def test_numbers_and_paths_that_are_too_large_are_refused(console: Console) -> N
         assert client.submit(f"/jobs/{most}/cancel").status_code == 400
         assert client.get(f"/people/{'x' * MAX_PATH}").status_code == 403
         assert client.get(f"/people/{quote('ß' * 100)}").status_code == 200
+
+
+# Disks and files
+
+
+def test_file_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    with Console(tmp_path / "site") as running, running.client() as client:
+        (running.site.photos / "Anna").write_bytes(b"")  # a file where a folder must be
+        photo = {"photos": ("1.pgm", orl_file(1, 1))}
+        page = client.submit("/people/Anna/photos", files=photo)
+        assert (page.status_code, "cannot be read or written" in page.text, "<nav" in page.text) == (500, True, True)
+        answer = client.submit("/people/Anna/photos", files=photo, headers={"Accept": "application/json"}).json()
+        assert answer["hint"] == "Check free space and permissions."
+
+
+def test_damaged_database_is_a_sentence(tmp_path: Path) -> None:
+    with Console(tmp_path / "site") as running, running.client() as client:
+        for end in ("-wal", "-shm"):
+            running.site.database_file.with_name(f"console.db{end}").unlink(missing_ok=True)
+        running.site.database_file.write_bytes(b"no database" * 1000)
+        page = client.get("/people")
+        assert (page.status_code, "cannot be used" in page.text, "from a copy" in page.text) == (503, True, True)
+        headers = {"Accept": "application/json", "Accept-Language": "de"}
+        assert "kann nicht benutzt werden" in client.get("/people", headers=headers).json()["problem"]
 
 
 def test_large_head_is_refused(console: Console) -> None:
