@@ -58,7 +58,7 @@ class Card:
     @property
     def faces(self) -> list[tuple[int, Box]]:
         """The faces from left to right, with their indices in the check."""
-        return [] if self.photo is None else sorted(enumerate(self.photo.faces), key=lambda face: face[1])
+        return [] if self.photo is None else [(face, self.photo.faces[face]) for face in self.photo.from_left]
 
     @property
     def state(self) -> str:
