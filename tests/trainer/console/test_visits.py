@@ -373,6 +373,8 @@ def test_administrator_sets_how_long_visits_are_kept(tmp_path: Path) -> None:
                 assert ada.submit(f"/visits/{path}", {"days": wrong}).status_code == 400, (path, wrong)
         assert len(stored(site)) == 3
         assert "Deleted visits: 1." in notice(ada.submit("/visits/prune", {"days": "90"}), ada)
+        forms = re.findall(r'action="(/visits/(?:keep|prune))" class="row" data-confirm', ada.get("/visits").text)
+        assert forms == ["/visits/keep", "/visits/prune"], "both delete visits at once"
         assert notice(ada.submit("/visits/keep", {"days": "30"}), ada).endswith("Deleted visits: 1.")
         assert (len(stored(site)), "Visits are kept for 30 days." in ada.get("/visits").text) == (1, True)
         ada.submit("/visits/keep", {"days": "0"})

@@ -20,6 +20,6 @@ document.addEventListener("click", (event) => {
 }, true);
 
 document.addEventListener("submit", (event) => {
-  const question = event.target.dataset.confirm;
+  const question = event.submitter?.dataset.confirm || event.target.dataset.confirm;
   if (question && !window.confirm(question)) event.preventDefault();
 });
