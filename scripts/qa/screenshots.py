@@ -278,7 +278,7 @@ def jobs_of(site: Site) -> Iterator[Places]:
         with jobs.run(site, "train", WHO) as failed:
             failed.stage(TRAINING)
             numbers.append(failed.id)
-            raise UsageError("No usable photo of Jana Novak.", "Add photos, or remove the folder.")
+            raise UsageError("No usable photo of Jana Novak.", "Add photos (jpg, png), or remove the person.")
     except UsageError:
         pass
     with jobs.run(site, "train", WHO) as running:

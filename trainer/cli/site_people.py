@@ -14,7 +14,7 @@ from edge.text import plural
 from trainer.cli.options import check_writable
 from trainer.site import archive, forgetting, jobs, people, person_export, users
 from trainer.site.folder import Site
-from trainer.site.photo_index import near_duplicates, photo_files, stored
+from trainer.site.photo_index import checked, near_duplicates, photo_file, photo_files, stored
 from trainer.site.photos import MAX_PHOTO, checker
 
 SiteFolder = Annotated[Path, typer.Argument(metavar="SITE", help="The folder of the site.")]
@@ -85,13 +85,14 @@ def choose_face(
     site: SiteFolder,
     name: Name,
     file: Annotated[str, typer.Argument(help="The photo.")],
-    face: Annotated[int, typer.Argument(min=1, help="Number of the face, the largest is 1.")],
+    face: Annotated[int, typer.Argument(min=1, help="Number of the face, counted from the left.")],
     who: Who = "",
 ) -> None:
     """Cut a photo of several faces to one of them."""
     opened = Site.open(site)
     with opened.database() as database:
-        found = people.choose_face(opened, database, name, file, face - 1, who=who or users.login_name())
+        chosen = checked(database, photo_file(opened, name, file), checker()).numbered(face)
+        found = people.choose_face(opened, database, name, file, chosen, who=who or users.login_name())
     console.say(f"Wrote {found.file}.")
 
 
@@ -182,13 +183,13 @@ def import_people(
     opened, user = Site.open(site), who or users.login_name()
     if not source.exists():
         raise UsageError(f"There is no {source}.", "Check the path.")
-    try:
-        with jobs.run(opened, "import", user, {"add": add}) as job, opened.database() as database:
+    with jobs.run(opened, "import", user, {"add": add}) as job, opened.database() as database:
+        try:
             done = archive.import_people(opened, database, source, who=user, add=add, stage=job.stage, say=job.say)
-            job.finish(done.summary(), people=len(done.people), photos=done.photos, conflicts=done.conflicts)
-    finally:
-        if delete_source and source.is_file():
-            source.unlink()
+        finally:  # before the job is shown as done
+            if delete_source and source.is_file():
+                source.unlink()
+        job.finish(done.summary(), people=len(done.people), photos=done.photos, conflicts=done.conflicts)
     console.say(done.summary())
 
 

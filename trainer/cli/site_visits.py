@@ -103,7 +103,7 @@ def judge_visit(
     picture_key: PictureKey = None,
     stranger: Annotated[bool, typer.Option("--stranger", help="The face is of no enrolled person.")] = False,
     name: Annotated[str, typer.Option("--is", metavar="NAME", help="The face is this person.")] = "",
-    face: Annotated[int | None, typer.Option(min=1, help="Which face of the picture, the largest is 1.")] = None,
+    face: Annotated[int | None, typer.Option(min=1, help="Which face of the picture, counted from the left.")] = None,
     look: Annotated[Path | None, typer.Option(metavar="FILE", help="Only write the face to this PNG file, to look.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the face was looked at.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Take the verdict back, and remove its photo.")] = False,
@@ -118,17 +118,15 @@ def judge_visit(
             what = "Its photo is deleted" if removed else "Its photo was moved or deleted before"
             return console.say(f"The verdict on visit {number} is undone. {what}.")
         key = _key(picture_key)
-        chosen = None if face is None else face - 1
+        chosen = None if face is None else pictures.frame_of(database, number, key).numbered(face)
         found = pictures.look(opened, database, number, key, name=name, face=chosen)
         for doubt in _doubts(found):
             console.say(f"warning: {doubt}")
         if look is not None:
             write_file(look, found.photo)
-            return console.say(
-                f"{look} shows face {found.face + 1} of {len(found.frame.faces)}. Nothing is saved in the site."
-            )
+            return console.say(f"{look} shows face {found.number} of {len(found.frame.faces)}. Nothing is saved in the site.")
         what = f"a training photo of {name}" if name else "a stranger"
-        if not yes and not typer.confirm(f"Save face {found.face + 1} of visit {number} as {what}?", err=True):
+        if not yes and not typer.confirm(f"Save face {found.number} of visit {number} as {what}?", err=True):
             raise typer.Abort
         file = pictures.judge(opened, database, number, key, who=login_name(), seen=found.seen, name=name, face=found.face)
     console.say(f"Saved {file}. The next training uses it.")

@@ -24,7 +24,7 @@ from trainer.console.call import Call, Page, wants_json
 from trainer.console.guard import SAFE, Guard, LimitedBody
 from trainer.console.sessions import Session, SessionStore
 from trainer.console.text import language_of
-from trainer.site.folder import Site
+from trainer.site.folder import Site, unusable_file
 
 MAX_FILES, MAX_FIELDS, MAX_FIELD_BYTES = 200, 5000, 1 << 20  # of one form
 PAGES: tuple[Page, ...] = (
@@ -62,7 +62,7 @@ def make_app(
     return Starlette(
         routes=routes,
         middleware=[Middleware(Guard, is_local=is_local, names=frozenset(hosts), https=https)],
-        exception_handlers={HTTPException: _http_problem, Exception: _unexpected},
+        exception_handlers={HTTPException: _http_problem, EdgeError: _without_database, Exception: _unexpected},
     )
 
 
@@ -138,6 +138,10 @@ def _show(page: Page, call: Call, problem: HTTPException | None) -> Response:
         status, message, hint = error.status_code, error.detail, ""
     except EdgeError as error:
         status, message, hint = HTTPStatus.BAD_REQUEST, error.message, error.hint
+    except OSError as error:
+        log.error("a request to %s failed", call.request.url.path, exc_info=error)
+        found = unusable_file(error)
+        status, message, hint = HTTPStatus.INTERNAL_SERVER_ERROR, found.message, found.hint
     message, hint = call.text.said(message), call.text.said(hint)
     if call.wants_json:
         return JSONResponse({"problem": message, "hint": hint}, status)
@@ -168,6 +172,16 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     if wants_json(request):
         return JSONResponse({"problem": problem, "hint": ""}, error.status_code, error.headers)
     return PlainTextResponse(f"{problem}\n", error.status_code, error.headers)
+
+
+async def _without_database(request: Request, error: Exception) -> Response:
+    """The database is damaged, full or locked: without it, there is no page that could say so."""
+    assert isinstance(error, EdgeError)
+    log.error("a request to %s failed: %s", request.url.path, error.message)
+    problem, hint = (language_of(request).said(text) for text in (error.message, error.hint))
+    if wants_json(request):
+        return JSONResponse({"problem": problem, "hint": hint}, HTTPStatus.SERVICE_UNAVAILABLE)
+    return PlainTextResponse(f"{problem} {hint}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

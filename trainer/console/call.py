@@ -24,6 +24,7 @@ from trainer.site.users import Role
 
 NOTICE = "notice"  # cookie with a message for the next page
 NOTICE_LETTERS = 300
+MAX_DIGITS = 18  # of a number in an address: SQLite has no larger ones
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
@@ -56,6 +57,11 @@ class Call:
 
     def query(self, name: str, default: str = "") -> str:
         return self.request.query_params.get(name, default)
+
+    def number(self, name: str, default: int) -> int:
+        """Return a number of the query, or `default` if it is not one."""
+        found = self.query(name)
+        return int(found) if found.isascii() and found.isdigit() and len(found) <= MAX_DIGITS else default
 
     def value(self, name: str, default: str = "") -> str:
         """Return a text field of the form."""

@@ -15,6 +15,7 @@ from edge.monitor.http_server import is_own_host
 CHUNK_SECONDS = 20.0  # for the next part of a body to arrive
 START_SECONDS, LEAST_RATE = 20.0, 20_000  # after START_SECONDS, a body must have arrived at this many bytes per second
 DRAINED = 256 << 20  # bytes of a refused body that are read and forgotten, so that the browser reads the answer
+MAX_PATH = 2000  # characters; two names of files fit
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:; "
@@ -53,16 +54,18 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-cache" if is_static else "no-store")
             await send(message)
 
-        problem = self._problem(scope["method"], Headers(scope=scope))
+        problem = self._problem(scope, Headers(scope=scope))
         app = self.app if problem is None else PlainTextResponse(f"{problem}\n", HTTPStatus.FORBIDDEN)
         await app(scope, receive, with_headers)
 
-    def _problem(self, method: str, headers: Headers) -> str | None:
-        host = headers.get("host", "").lower()
+    def _problem(self, scope: Scope, headers: Headers) -> str | None:
+        method, host = scope["method"], headers.get("host", "").lower()
         if len(headers.getlist("host")) != 1 or not is_own_host(host, is_local=self.is_local, names=self.names):
             return "Wrong host."
         if method not in METHODS:
             return "Wrong method."
+        if len(scope["path"]) > MAX_PATH:
+            return "The address is too long."
         if method in SAFE:
             return None
         origin, fetched_by = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")

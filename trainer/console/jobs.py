@@ -1,6 +1,7 @@
 """Pages of jobs: progress, log, cancel. Every browser sees the same."""
 
 import re
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from trainer.console.call import Call, Page
 from trainer.console.text import ENGLISH, Language, language
+from trainer.console.train import local_time
 from trainer.site import jobs
 from trainer.site.jobs import DONE, JobState
 from trainer.site.kits import AGAIN_STAGES, BUILD_STAGES, PUBLISHING
@@ -25,9 +27,7 @@ def show(call: Call) -> Response:
     job = jobs.get(call.database, int(call.request.path_params["number"]))
     if job is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such job.")
-    known = call.query("lines", "0")
-    first = int(known) if known.isascii() and known.isdigit() else 0
-    facts = facts_of(call.text, job) | {"lines": _lines(call, job, first)}
+    facts = facts_of(call.text, job) | {"lines": _lines(call, job, call.number("lines", 0))}
     return JSONResponse(facts) if call.wants_json else call.render("job.html", job=job, facts=facts)
 
 
@@ -37,6 +37,7 @@ def facts_of(text: Language, job: JobState) -> dict[str, Any]:
     return {
         "id": job.id,
         "kind": job.kind,
+        "started": local_time(job.started),
         "state": job.state,
         "state_text": text(f"jobs.state_{job.state}"),
         "stage": stage_text(text, job.stage) if job.is_running and job.stage else "",
@@ -90,7 +91,8 @@ def left_text(text: Language, seconds: float | None) -> str:
 def _lines(call: Call, job: JobState, first: int) -> list[dict[str, str]]:
     """Return the lines of the log from one on; names of stages in the language of the page."""
     return [
-        {"time": utc[11:19], "text": stage_text(call.text, line)} for utc, line in jobs.lines(call.database, job.id)[first:]
+        {"time": f"{datetime.fromisoformat(utc).astimezone():%H:%M:%S}", "text": stage_text(call.text, line)}
+        for utc, line in jobs.lines(call.database, job.id)[first:]
     ]
 
 

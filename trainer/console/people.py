@@ -2,6 +2,7 @@
 
 import logging
 import re
+import secrets
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ class Card:
     @property
     def faces(self) -> list[tuple[int, Box]]:
         """The faces from left to right, with their indices in the check."""
-        return [] if self.photo is None else sorted(enumerate(self.photo.faces), key=lambda face: face[1])
+        return [] if self.photo is None else [(face, self.photo.faces[face]) for face in self.photo.from_left]
 
     @property
     def state(self) -> str:
@@ -76,10 +77,7 @@ def show_all(call: Call) -> Response:
     only = call.query("only")
     if only not in people.ONLY:
         raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such page.")
-    page = call.query("page", "1")
-    found = people.search(
-        call.database, call.query("q")[:200], int(page) if page.isascii() and page.isdigit() else 1, only=only
-    )
+    found = people.search(call.database, call.query("q")[:200], call.number("page", 1), only=only)
     return call.render("people.html", found=found, q=call.query("q"), only=only, choices=list(people.ONLY), ignored=ignored)
 
 
@@ -223,7 +221,7 @@ def _uploads(call: Call, field: str) -> list[UploadFile]:
 def upload_zip(call: Call) -> Response:
     """Import a ZIP of many people, as a job."""
     (sent, *_) = _uploads(call, "zip")
-    path = call.site.path / f"{UPLOAD}-{call.session.csrf[:8]}.zip"
+    path = call.site.path / f"{UPLOAD}-{secrets.token_hex(8)}.zip"  # a second upload does not change the file of the first
     with open_atomically(path) as file:
         while part := sent.file.read(CHUNK):
             file.write(part)
@@ -249,14 +247,13 @@ def crop(call: Call) -> Response:
 def whole(call: Call) -> Response:
     """A photo, as a JPEG of bounded size; with ?face=N, only this face."""
     path = photo_file(call.site, call.request.path_params["name"], call.request.path_params["file"])
-    face = call.query("face")
     try:
-        if not face:
+        if not call.query("face"):
             return _jpeg(view(read_bytes(path)))
-        boxes = checked(call.database, path, checker()).faces
-        if not (face.isascii() and face.isdigit() and int(face) < len(boxes)):
+        boxes, face = checked(call.database, path, checker()).faces, call.number("face", -1)
+        if not 0 <= face < len(boxes):
             raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such face.")
-        return _jpeg(view(read_bytes(path), FACE_SIDE, boxes[int(face)]))
+        return _jpeg(view(read_bytes(path), FACE_SIDE, boxes[face]))
     except PhotoError:
         return _jpeg(b"")
 

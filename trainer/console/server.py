@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import shutil
 import socket
 import ssl
 from collections import Counter
@@ -18,9 +19,10 @@ from edge.credentials import MAX_BYTES
 from edge.errors import ListenError, UsageError
 from edge.files import read_bytes
 from edge.monitor.http_server import parse_address
+from trainer.console import people, visits
 from trainer.console.app import make_app
 from trainer.console.sessions import SessionStore
-from trainer.site import users
+from trainer.site import jobs, users
 from trainer.site.folder import Site
 
 REQUEST_SECONDS = 15.0
@@ -108,6 +110,7 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM. `ready` gets the URL that opens the console. Jobs of the site go on after the end."""
     https = listener.cert is not None
+    _remove_left_uploads(site)
     sessions = SessionStore(site, open_to_owner=listener.is_local, https=https)
     app = make_app(site, sessions, hosts=listener.names, is_local=listener.is_local, picture_key=picture_key, https=https)
     config = uvicorn.Config(
@@ -131,6 +134,18 @@ def serve(
     with listener.socket as opened:
         ready(listener.url + ("/" if sessions.needs_login() else f"/token?token={sessions.new_token()}"))
         uvicorn.Server(config).run(sockets=[opened])
+
+
+def _remove_left_uploads(site: Site) -> None:
+    """Delete uploads of a console or an import that was ended from outside: nobody would delete these faces."""
+    with site.database() as database:
+        if jobs.running(database) is not None:
+            return  # it may be importing one of them
+    for left in (*site.path.glob(f"{people.UPLOAD}*"), *site.path.glob(f"{visits.UPLOAD}*")):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 class PatientProtocol(H11Protocol):

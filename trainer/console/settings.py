@@ -76,8 +76,8 @@ def _new_password(call: Call) -> str:
 
 
 def show_trail(call: Call) -> Response:
-    search, before = call.query("q")[:100], call.query("before")
-    last = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    search, before = call.query("q")[:100], call.number("before", -1)
+    last = None if before < 0 else before
     actions = call.text.said_with(search)
     found = trail.changes(call.database, search=search, actions=actions, before=last, most=PAGE_ROWS + 1)
     older = found[PAGE_ROWS - 1].id if len(found) > PAGE_ROWS else None

@@ -120,11 +120,11 @@ def _import_person(
     folder.mkdir(mode=0o700)
     try:
         for photo in photos:
-            data = photo.read()
+            data, file = photo.read(), folder / photo.file
             if problem := _problem(data):
                 done.rejected.append(f"{printable(name)}/{printable(photo.file)} ({problem})")
-            else:
-                write_file(folder / photo.file, data)
+            elif not (file.exists() and file.read_bytes() == data):
+                write_file(_free(file), data)
         written = _put_in_place(folder, target)
     finally:
         if folder.exists():
@@ -150,10 +150,13 @@ def _put_in_place(folder: Path, target: Path) -> list[Path]:
         new = target / file
         if new.exists() and new.read_bytes() == (folder / file).read_bytes():
             continue
-        if new.exists():
-            new = new.with_name(f"{new.stem}-{secrets.token_hex(3)}{new.suffix}")
-        moved.append((folder / file).rename(new))
+        moved.append((folder / file).rename(_free(new)))
     return moved
+
+
+def _free(file: Path) -> Path:
+    """Return the path, or one like it if there is such a file: folders of two years may have the same person and file."""
+    return file.with_name(f"{file.stem}-{secrets.token_hex(3)}{file.suffix}") if file.exists() else file
 
 
 def _problem(data: bytes) -> str:

@@ -72,7 +72,10 @@ class Site:
             if is_new:  # private from the start; SQLite gives its other files the same mode
                 os.close(os.open(self.database_file, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
             with closing(self._connect()) as database:
-                yield database
+                try:
+                    yield database
+                except OSError as error:  # of a photo, a kit ..., while the database was open
+                    raise unusable_file(error) from error
         except (sqlite3.DatabaseError, OSError) as error:
             if not isinstance(error, OSError) and error.sqlite_errorcode not in _PLAIN:
                 raise
@@ -111,6 +114,13 @@ _PLAIN = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sql
     sqlite3.SQLITE_NOTADB,
     sqlite3.SQLITE_IOERR,
 }
+
+
+def unusable_file(error: OSError) -> UsageError:
+    """Return what a person is told if the disk is full, or a file cannot be read or written."""
+    return UsageError(
+        f"A file of the site cannot be read or written ({printable(str(error))}).", "Check free space and permissions."
+    )
 
 
 @contextmanager

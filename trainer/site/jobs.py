@@ -26,7 +26,7 @@ from trainer.site.folder import Site, transaction, utc_now
 
 LOCK = ".job"
 SHOWN_SECONDS = 0.2  # between two writes of the progress of one stage
-START_SECONDS = 60.0  # for a new process to load its packages and register its job
+START_SECONDS = 100.0  # for a new process to load its packages and register its job, also on a busy computer
 MAX_SECRET = 8 << 10
 """Bytes of a secret for a job. A pipe holds more, so writing it does not wait for the process."""
 RUNNING, DONE, FAILED, CANCELLED = "running", "done", "failed", "cancelled"
@@ -225,7 +225,10 @@ def cancel(site: Site, number: int, *, who: str) -> None:
 
 def get(database: sqlite3.Connection, number: int) -> JobState | None:
     """Return a job. One whose process is gone has failed."""
-    row = database.execute("SELECT * FROM jobs WHERE id = ?", (number,)).fetchone()
+    try:
+        row = database.execute("SELECT * FROM jobs WHERE id = ?", (number,)).fetchone()
+    except OverflowError:  # SQLite has no number so large
+        return None
     return None if row is None else _state(database, row)
 
 

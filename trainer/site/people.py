@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -169,7 +170,12 @@ def add_photo(
     _check_new(database, found.digest, folder.name)
     path = folder / _new_name(data)
     folder.mkdir(mode=0o700, exist_ok=True)
-    write_file(path, data)
+    try:
+        write_file(path, data)
+    except BaseException:
+        with suppress(OSError):  # there are other photos
+            folder.rmdir()  # a training does not accept an empty folder
+        raise
     found = store(database, path, path.stat(), found)
     sync_person(site, database, folder.name)
     trail.record(database, who, "add photo", folder.name, path.name)

@@ -69,6 +69,17 @@ class CheckedPhoto:
     def usable(self) -> bool:
         return self.problem is None
 
+    @property
+    def from_left(self) -> tuple[int, ...]:
+        """Indices of the faces from left to right: pages and commands number them so, from 1."""
+        return tuple(sorted(range(len(self.faces)), key=lambda face: self.faces[face]))
+
+    def numbered(self, number: int) -> int:
+        """Return the index of the face with this number from the left."""
+        if not 1 <= number <= len(self.faces):
+            raise UsageError("The photo has no such face.", "The face on the left is number 1.")
+        return self.from_left[number - 1]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Checker:

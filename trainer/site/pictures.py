@@ -46,6 +46,11 @@ class Look:
     """Enrolled people that the face looks like, other than the one that it is said to be."""
 
     @property
+    def number(self) -> int:
+        """Number of the face, counted from the left."""
+        return self.frame.from_left.index(self.face) + 1
+
+    @property
     def seen(self) -> str:
         """Digest of the photo: `judge` saves only what was looked at."""
         return hashlib.sha256(self.photo).hexdigest()
@@ -60,6 +65,11 @@ def open_picture(database: sqlite3.Connection, number: int, key: bytes | None) -
     if key is None:
         raise UsageError("The picture is sealed.", "Give the private key with --picture-key FILE.")
     return open_box(box, visit.event_id.encode(), key)
+
+
+def frame_of(database: sqlite3.Connection, number: int, key: bytes | None, *, using: Checker | None = None) -> CheckedPhoto:
+    """Return the check of a visit's whole picture, with the boxes of its faces."""
+    return check(open_picture(database, number, key), using or checker())
 
 
 def shown(picture: bytes, most_pixels: int) -> bytes:

@@ -178,6 +178,7 @@ def test_pages_fit_a_phone_and_a_finger_chooses_hours(browser: Browser, console:
     doors.add(console.site, Door(name="W" * 60, status_url="http://127.0.0.1:9/" + "x" * 200), "test")
     new_entry(page)
     page.get_by_label("Tuesday 03:00-04:00").tap()
+    expect(page.get_by_label("Tuesday 03:00-04:00")).to_be_checked()
     assert chosen(page) == ["Tuesday 03:00"]
     page.keyboard.press("ArrowDown")
     expect(page.get_by_label("Tuesday 04:00-05:00")).to_be_focused()
@@ -234,5 +235,6 @@ def test_form_works_without_script(browser: Browser, console: Console) -> None:
     page.get_by_role("heading", name="This will be saved").wait_for()
     assert "holidays = [2030-12-25]" in page.locator("#preview pre").inner_text(), "Enter gives a preview"
     page.get_by_role("button", name="Save the list").click()
+    page.get_by_text("The list is saved.").wait_for()
     assert 'weekdays = "mon"\nhours = "07:00-08:00"' in door_lists.load(console.site, "north").text
     visitor.close()

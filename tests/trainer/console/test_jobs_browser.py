@@ -21,12 +21,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return site_of_orl(tmp_path_factory.mktemp("jobs") / "site", {f"s{person}": range(1, 5) for person in range(1, 7)})
 
 
-def train(visitor: Visitor) -> int:
+def train(visitor: Visitor, *, clicks: int = 1) -> int:
     """Start a training with the smallest preset, and return the number of its job."""
     page = visitor.visit("/train")
     page.get_by_text("More options").click()
     page.get_by_label("Method").select_option("minimal")
-    page.get_by_role("button", name="Train", exact=True).click()
+    page.get_by_role("button", name="Train", exact=True).click(click_count=clicks, delay=100)
     page.wait_for_url("**/jobs/*")
     return int(page.url.rpartition("/")[2])
 
@@ -50,6 +50,19 @@ def test_second_browser_sees_the_job_and_its_end(browser: Browser, site: Site) -
         assert first.page.url == second.page.url
         first.close()
         second.close()
+
+
+def test_double_click_starts_one_training(browser: Browser, site: Site) -> None:
+    with Console(site.path) as console, held_job(site) as go_on:
+        visitor = Visitor(browser, console)
+        visitor.enter("operator")
+        sent: list[str] = []
+        visitor.page.on("request", lambda request: sent.append(request.method) if request.method == "POST" else None)
+        train(visitor, clicks=2)
+        go_on()
+        visitor.page.wait_for_url("**/train/*")
+        assert sent == ["POST"]
+        visitor.close()
 
 
 def test_second_training_waits_for_the_first(browser: Browser, site: Site) -> None:
@@ -81,12 +94,14 @@ def test_training_goes_on_when_the_console_is_killed_and_started_again(browser: 
         visitor.is_away = True
         console.stop(signal.SIGKILL)
         console.__exit__()
+        expect(visitor.page.locator("#job").get_by_role("alert")).to_contain_text("The console does not answer.")
         with Console(site.path, address=console.address) as again:
             with again.client() as client:
                 assert client.get(f"/jobs/{number}", headers={"Accept": "application/json"}).json()["state"] == "running"
             other = Visitor(browser, again)
             other.enter("viewer")
             expect(other.page.get_by_role("link", name="A job is running")).to_be_visible()
+            expect(visitor.page.locator("#stale")).to_be_hidden()
             go_on()
             visitor.page.wait_for_url("**/train/*")  # the page asked until the console answered
             new = {model.name for model in models.list_models(site)} - before

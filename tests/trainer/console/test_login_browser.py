@@ -35,7 +35,8 @@ def log_in(visitor: Visitor, user: str, password: str = PASSWORD) -> None:
     visitor.visit("/login")
     visitor.page.get_by_label("User").fill(user)
     visitor.page.get_by_label("Password").fill(password)
-    visitor.page.get_by_role("button", name="Log in").click()
+    with visitor.page.expect_response(lambda response: response.request.method == "POST"):  # the browser has the cookie then
+        visitor.page.get_by_role("button", name="Log in").click()
 
 
 def test_wrong_password_is_a_sentence_and_the_name_stays(visitor: Visitor) -> None:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import zipfile
-from collections.abc import Iterator
-from itertools import cycle
+from collections.abc import Iterable, Iterator
+from itertools import cycle, islice, repeat
 from pathlib import Path
 
 import cv2
+import httpx
 import numpy as np
 import pytest
 
-from edge.enrol.session import CaptureSession
+from edge.enrol.session import MIN_PHOTOS, CaptureSession
 from edge.errors import UsageError
 from tests.fixtures.console import Client, Console, wait_for_job
 from tests.fixtures.enrolment import copies, frames
 from tests.fixtures.site import blank_photo, orl_file, site_of_orl, two_faces
 from tests.fixtures.waiting import until
 from trainer.console import capture
+from trainer.console.app import make_app
+from trainer.console.sessions import SessionStore
+from trainer.console.text import language
 from trainer.site import people, trail
+from trainer.site.folder import Site
+from trainer.site.photos import decoded
 
 pytestmark = pytest.mark.slow
 JSON = {"Accept": "application/json"}
@@ -195,6 +202,56 @@ def test_capture_session_asks_and_takes_photos(client: Client, console: Console)
     assert until(taken) == 1
     assert frame(frames(12)[0], "another token")[0] == 400
     assert not (console.site.photos / "Hans").exists(), "photos are written at the end"
+
+
+class Camera:
+    """A browser that sends frames to an application in this process. Its clock goes on by five seconds with each frame."""
+
+    def __init__(self, site: Site, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.path = 0.0, f"http://127.0.0.1/people/{name}/capture"
+        monkeypatch.setattr(capture, "SESSIONS", capture.Sessions(lambda: self.now))
+        store = SessionStore(site)
+        self.cookie = store.begin("otto", "operator")
+        session = store.find(self.cookie)
+        assert session is not None
+        self.headers = JSON | {"X-CSRF": session.csrf, "Cookie": f"{store.cookie}={self.cookie}"}
+        self.transport = httpx.ASGITransport(make_app(site, store))
+
+    def take(self, images: Iterable[object]) -> tuple[int, dict[str, object]]:
+        """Send frames until there is an answer that is not the next request."""
+
+        async def send() -> tuple[int, dict[str, object]]:
+            async with httpx.AsyncClient(transport=self.transport, headers=self.headers) as client:
+                token = (await client.post(f"{self.path}/begin")).json()["token"]
+                for image in images:
+                    self.now += 5
+                    data = cv2.imencode(".jpg", image)[1].tobytes()  # type: ignore[call-overload]
+                    answer = await client.post(f"{self.path}/frame", data={"token": token}, files={"frame": ("f.jpg", data)})
+                    if "request" not in answer.json():
+                        return answer.status_code, answer.json()
+            raise AssertionError("the session did not end")
+
+        return asyncio.run(send())
+
+
+def test_capture_session_ends_with_photos_of_the_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site.create(tmp_path / "site")
+    status, answer = Camera(site, "Klara", monkeypatch).take(islice(cycle(frames(12)), 40))
+    files = sorted((site.photos / "Klara").iterdir())
+    assert (status, answer["go"], answer["notice"]) == (200, "/people/Klara", f"Photos added: {len(files)}.")
+    assert len(files) >= MIN_PHOTOS
+    with site.database() as database:
+        person = people.get(database, "Klara")
+        assert person is not None
+        assert (person.photos, person.problems) == (len(files), 0)
+        assert [(change.who, change.subject) for change in trail.changes(database)] == [("otto", "Klara")]
+
+
+def test_capture_session_without_a_face_says_why_and_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site.create(tmp_path / "site")
+    status, answer = Camera(site, "Klara", monkeypatch).take(repeat(decoded(blank_photo()), 40))
+    assert (status, str(answer["hint"])) == (400, language("en")("people.advice_no_face"))
+    assert list(site.photos.iterdir()) == []
 
 
 def test_capture_sessions_are_few_and_short() -> None:

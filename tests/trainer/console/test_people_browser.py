@@ -144,6 +144,19 @@ def test_dropped_files_are_added(visitor: Visitor, console: Console, tmp_path: P
     assert sorted(files(console, "Dropped")) == sorted([orl_file(5, 1), orl_file(5, 2)])
 
 
+def test_files_that_are_dropped_beside_the_zone_do_not_open(visitor: Visitor, console: Console) -> None:
+    """A browser leaves the page to show a dropped file, unless the page prevents it."""
+    page = visitor.visit("/people/Beside")
+    is_left = page.get_by_role("heading", name="Photos", exact=True).evaluate("""(heading) => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.items.add(new File(["P5"], "a.pgm"));
+      return ["dragover", "drop"].map((kind) =>
+        heading.dispatchEvent(new DragEvent(kind, { bubbles: true, cancelable: true, dataTransfer })));
+    }""")
+    assert is_left == [False, False]
+    assert files(console, "Beside") == []
+
+
 def test_dropped_folders_are_people(visitor: Visitor, console: Console, tmp_path: Path) -> None:
     for name, number in (("Olga", 6), ("Paul", 7)):
         (tmp_path / "all" / name).mkdir(parents=True)

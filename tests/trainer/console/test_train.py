@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,9 +153,11 @@ def test_page_of_a_job_goes_to_the_result(console: Console) -> None:
     with sync_playwright() as playwright, chromium(playwright) as browser:
         visitor = Visitor(browser, console)
         visitor.enter("operator", user="otto")
-        number = jobs.start(console.site, "trainer", ["site", "train", str(console.site.path), "--preset", "tiny"])
-        visitor.page.goto(f"/jobs/{number}")
-        assert visitor.page.get_by_role("log").is_visible()
+        with held_job(console.site) as go_on:
+            number = jobs.start(console.site, "trainer", ["site", "train", str(console.site.path), "--preset", "tiny"])
+            visitor.page.goto(f"/jobs/{number}")
+            expect(visitor.page.get_by_role("log")).to_be_visible()
+            go_on()
         visitor.page.wait_for_url("**/train/*")
         visitor.page.get_by_role("heading", name="Comparison").wait_for()
         visitor.page.get_by_role("link", name="Evaluation report").click()
@@ -163,10 +166,12 @@ def test_page_of_a_job_goes_to_the_result(console: Console) -> None:
         visitor.close()
 
 
-def test_deleted_model_is_gone_from_the_page(console: Console, client: Client) -> None:
-    newest = models.list_models(console.site)[0].name
-    assert client.submit(f"/train/{newest}/delete").status_code == 303
-    assert newest not in {one.name for one in models.list_models(console.site)}
+def test_deleted_model_is_gone_from_the_page(console: Console, client: Client, model: str) -> None:
+    shutil.copy(console.site.models / f"{model}.npz", console.site.models / "copy.npz")
+    assert ">copy<" in client.get("/train").text
+    assert client.submit("/train/copy/delete").status_code == 303
+    assert ">copy<" not in client.get("/train").text
+    assert "copy" not in {one.name for one in models.list_models(console.site)}
 
 
 def test_failed_training_is_shown_with_its_reason(tmp_path: Path) -> None:

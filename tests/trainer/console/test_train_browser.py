@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.fixtures.console import Console, Visitor, held_job, wait_for_job
 from tests.fixtures.site import blank_photo, orl_file, site_of_orl
+from trainer.console.text import language
 from trainer.site import models, people
 
 pytestmark = pytest.mark.slow
@@ -88,8 +89,11 @@ def test_suspected_photos_are_kept_moved_and_deleted(visitor: Visitor, model: st
     expect(suspect(page, "s1")).to_have_count(0)
     suspect(page, "s5").get_by_role("button", name="Move to s3").click()
     expect(page.get_by_role("status")).to_have_text("Moved to s3.")
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: asked.append(dialog.message))
     suspect(page, "s6").get_by_role("button", name="Delete").click()
     expect(page.get_by_role("status")).to_have_text("The photo of s6 is deleted.")
+    assert asked == [language("en")("people.delete_photo_sure")], "only what cannot be undone asks"
     expected = {"s1": WRONG[0], "s3": WRONG[1], "s5": WRONG[1], "s6": WRONG[2]}
     there = [name for name, file in expected.items() if (console.site.photos / name / file).exists()]
     assert there == ["s1", "s3"]

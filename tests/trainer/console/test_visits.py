@@ -289,6 +289,8 @@ def test_of_several_faces_the_chosen_one_is_shown(client: Client, console: Conso
     pages = [client.get(f"/visits/{number}/judge?verdict=stranger&face={face}").text for face in (0, 1)]
     assert len({seen_on(page) for page in pages}) == 2
     assert "Which face is meant?" in pages[0]
+    lefts = [float(left) for left in re.findall(r'<text x="([0-9.]+)"', pages[0])]
+    assert lefts == sorted(lefts), "the numbers go from left to right, as in the command and on the page of a person"
     fields = {"verdict": "stranger", "face": "1", "seen": seen_on(pages[0])}
     assert client.submit(f"/visits/{number}/judge", fields).status_code == 400, "another face than the one that was shown"
     for face in ("2", "-1", "x", "9999999"):
@@ -371,6 +373,8 @@ def test_administrator_sets_how_long_visits_are_kept(tmp_path: Path) -> None:
                 assert ada.submit(f"/visits/{path}", {"days": wrong}).status_code == 400, (path, wrong)
         assert len(stored(site)) == 3
         assert "Deleted visits: 1." in notice(ada.submit("/visits/prune", {"days": "90"}), ada)
+        forms = re.findall(r'action="(/visits/(?:keep|prune))" class="row" data-confirm', ada.get("/visits").text)
+        assert forms == ["/visits/keep", "/visits/prune"], "both delete visits at once"
         assert notice(ada.submit("/visits/keep", {"days": "30"}), ada).endswith("Deleted visits: 1.")
         assert (len(stored(site)), "Visits are kept for 30 days." in ada.get("/visits").text) == (1, True)
         ada.submit("/visits/keep", {"days": "0"})

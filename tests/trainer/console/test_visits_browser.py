@@ -92,6 +92,7 @@ def _judge_as_person(page: Page, console: Console) -> None:
     page.goto("/visits")
     page.get_by_label("Only unknown people").check()
     page.get_by_role("button", name="Search").click()
+    expect(page.locator("tr[data-visit]")).to_have_count(1)
     page.locator("tr[data-visit] a").click()
     page.get_by_label("This is (name)").fill("s2")
     page.keyboard.press("Enter")

@@ -69,6 +69,14 @@ def test_name_that_exists_is_listed_and_left_out(tmp_path: Path) -> None:
     assert len([path for path in there(site) if path.startswith("s2/")]) == 1, "the same file is not added twice"
 
 
+def test_two_folders_of_one_person_lose_no_photo(tmp_path: Path) -> None:
+    site = Site.create(tmp_path / "site")
+    files = {"2025/s1/1.pgm": orl_file(1, 1), "2026/s1/1.pgm": orl_file(1, 2), "copy/s1/1.pgm": orl_file(1, 1)}
+    done = run(site, zip_of(tmp_path / "people.zip", files))
+    assert (done.people, done.photos) == (["s1"], 2)
+    assert {(site.photos / file).read_bytes() for file in there(site)} == {orl_file(1, 1), orl_file(1, 2)}
+
+
 def test_problems_are_reported(tmp_path: Path) -> None:
     site = Site.create(tmp_path / "site")
     files = {"s1/1.pgm": orl_file(1, 1), "s1/2.png": blank_photo(), "s1/3.jpg": b"no photo", "s2/1.pgm": orl_file(1, 1)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import zipfile
@@ -51,6 +52,22 @@ def test_folders_that_cannot_be_shown_are_reported(tmp_path: Path) -> None:
     with site.database() as database:
         assert people.sync(site, database) == (" space", "link")
         assert people.names(database) == []
+
+
+def test_photo_that_cannot_be_written_leaves_no_empty_person(
+    tmp_path: Path, using: Checker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = site_of_orl(tmp_path, {"s1": range(1, 2)})
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(people, "write_file", full)
+    with site.database() as database:
+        for name in ("s1", "Anna"):
+            with pytest.raises(OSError, match="No space"):
+                people.add_photo(site, database, name, orl_file(2, 1), who=WHO, using=using)
+    assert folders(site) == {"s1": 1}
 
 
 def test_consent_stays_when_the_folder_goes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-// Shared by all pages: forms that ask before they act, and fetch() with the CSRF value.
+// Shared by all pages: forms that ask before they act and are sent once, and fetch() with the CSRF value.
 "use strict";
 
 const csrf = document.querySelector('meta[name="csrf"]').content;
@@ -13,7 +13,13 @@ async function post(path, body) {
   return answer;
 }
 
+// The second click of a double click sends no form again: a training would start, and then be refused.
+document.addEventListener("click", (event) => {
+  const button = event.detail > 1 && event.target.closest("button");
+  if (button && button.form && button.type === "submit") event.preventDefault();
+}, true);
+
 document.addEventListener("submit", (event) => {
-  const question = event.target.dataset.confirm;
+  const question = event.submitter?.dataset.confirm || event.target.dataset.confirm;
   if (question && !window.confirm(question)) event.preventDefault();
 });

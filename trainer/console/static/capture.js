@@ -98,24 +98,32 @@ async function begin(anyway) {
     problem(box.dataset.insecure);
     return;
   }
+  let own;
   try {
-    stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 1280 }, facingMode: "user" }, audio: false });
+    own = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 1280 }, facingMode: "user" }, audio: false });
   } catch (error) {
     problem(error.name === "NotAllowedError" ? box.dataset.refused : box.dataset.noCamera);
     return;
   }
-  video.srcObject = stream;
+  if (stream) { // a second click on the button while the browser asked
+    own.getTracks().forEach((track) => track.stop());
+    return;
+  }
+  stream = own;
+  own.getVideoTracks()[0].addEventListener("ended", () => problem(box.dataset.noCamera)); // unplugged; stop() does not cause it
+  video.srcObject = own;
   showRunning(true);
-  await video.play();
   const form = new FormData();
   if (anyway) form.append("alike", "1");
   try {
+    await video.play();
     const answer = await post(`${box.dataset.path}/begin`, form);
+    if (stream !== own) return; // stopped in between
     token = answer.token;
     showState(answer);
     await send(token);
   } catch (error) {
-    problem(error.message);
+    if (stream === own) problem(error.message);
   }
 }
 

@@ -4,6 +4,7 @@
 const card = document.getElementById("job");
 const log = document.querySelector(".log");
 const bar = card.querySelector("progress");
+const stale = document.getElementById("stale");
 const EVERY = 1000;
 
 /** Change a text only if it differs: a screen reader reads every change. */
@@ -50,6 +51,7 @@ async function poll() {
     if (response.ok) {
       const facts = await response.json();
       showFacts(facts);
+      set(stale, "");
       if (facts.has_result) return location.assign(facts.next);
       if (facts.state !== "running") return location.reload(); // it shows the message
     } else if (response.status === 401) {
@@ -57,6 +59,7 @@ async function poll() {
     }
   } catch (error) {
     console.debug("the console does not answer; asking again", error); // it may be restarting
+    set(stale, offline);
   }
   setTimeout(poll, EVERY);
 }

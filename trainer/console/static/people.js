@@ -64,6 +64,17 @@ function onDrop(zone, use) {
   });
 }
 
+/** Files that are dropped beside a zone do nothing: the browser would leave the page to show them. */
+function refuseOtherDrops() {
+  for (const kind of ["dragover", "drop"]) {
+    window.addEventListener(kind, (event) => {
+      if (event.defaultPrevented || ![...event.dataTransfer.types].includes("Files")) return;
+      event.preventDefault();
+      event.dataTransfer.dropEffect = "none";
+    });
+  }
+}
+
 /** All files below what was dropped, as [{path, file}]; path as anna/1.jpg. */
 async function droppedFiles(transfer) {
   const found = [];
@@ -83,6 +94,8 @@ async function droppedFiles(transfer) {
   for (const entry of entries) await walk(entry, "");
   return found;
 }
+
+refuseOtherDrops();
 
 // The page of one person.
 const person = document.getElementById("drop-photos");
