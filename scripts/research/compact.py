@@ -29,7 +29,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
-from scipy.stats import wilcoxon
 
 from edge.cli import common as console
 from edge.errors import EdgeError, UsageError
@@ -47,6 +46,7 @@ from trainer.method.classifier import one_hot, ridge
 from trainer.paper.experiments import CELLS, Cell, load_data
 from trainer.paper.experiments import Data as DataSet
 from trainer.paper.tables import Job, Runs, plan, select_cells, select_methods
+from trainer.paper.typeset import paired
 from trainer.parallel import each
 from trainer.presets import NETWORK_ETAS
 from trainer.types import Array
@@ -330,21 +330,13 @@ def table(points: Sequence[Point], figure: str) -> str:
     for cell in dict.fromkeys(point.cell for point in points):
         own = {point.method: getattr(point, figure) for point in points if point.cell == cell}
         entries = [f"{own[name].mean():.1f} ± {deviation(own[name]):.1f}" if name in own else "" for name in methods]
-        lines.append(f"| {label_of(cell)} | {' | '.join(entries)} | {comparison(own.get('lclrrdl'), own.get('lrr'))} |")
+        gain = paired(own["lclrrdl"], own["lrr"]) if {"lclrrdl", "lrr"} <= own.keys() else ""
+        lines.append(f"| {label_of(cell)} | {' | '.join(entries)} | {gain} |")
     return "\n".join(lines)
 
 
 def deviation(values: Array) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else 0.0
-
-
-def comparison(ours: Array | None, theirs: Array | None) -> str:
-    """Return the mean difference and p; without p for fewer than six splits, where it cannot be below 5 %."""
-    if ours is None or theirs is None:
-        return ""
-    gaps = ours - theirs
-    p = wilcoxon(gaps).pvalue if len(gaps) > 5 and gaps.any() else None
-    return f"{gaps.mean():+.1f}" + ("" if p is None else f" (p {p:.2g})")
 
 
 def label_of(cell: Cell) -> str:

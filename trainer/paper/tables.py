@@ -269,9 +269,9 @@ def collect(planned: Sequence[Job], done: dict[str, dict[str, Any]]) -> Results:
         values[job.row, job.cell.name, job.timed].append(value)
     means = {}
     for entry, splits in values.items():
-        known = np.array([value for value in splits if value is not None])
+        known = tuple(value for value in splits if value is not None)
         if len(known) == len(splits):
-            means[entry] = Mean(float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else None, len(known))
+            means[entry] = Mean(known)
     return Results(
         rows=tuple(dict.fromkeys(job.row for job in planned if not job.timed)),
         cells=tuple(dict.fromkeys(job.cell for job in planned if not job.timed)),

@@ -206,7 +206,7 @@ def test_own_names_are_escaped_in_latex(write: Callable[..., str]) -> None:
     row = f"{write()}:Nearest_Mean"
     cell = OwnCell(dataset="my_faces.npz", per_class=4, height=24, width=20, people=3)
     cells = (cell, Cell(dataset="ar"))
-    accuracy = {(row, cell.name): Mean(50.0, 1.0, 3), (row, "ar-sunglasses"): Mean(60.0, 1.0, 3)}
+    accuracy = {(row, cell.name): Mean((49.0, 50.0, 51.0)), (row, "ar-sunglasses"): Mean((59.0, 60.0, 61.0))}
     results = Results(rows=(row,), cells=cells, accuracy=accuracy, seconds={})
     assert r"\caption{my\_faces.npz. Percent" in typeset.latex(results)
     assert r"Nearest\_Mean & $\mathbf{50.0} \pm 1.0$ \\" in typeset.latex(results)
