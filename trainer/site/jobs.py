@@ -124,15 +124,15 @@ def run(site: Site, kind: str, who: str, options: Mapping[str, Any] | None = Non
     """Run a job in this process. UsageError if another job of the site is running."""
     with _lock(site), site.database() as database:
         _listen_to_cancel()
-        row = (kind, who, json.dumps(options or {}), RUNNING, utc_now(), os.getpid(), _start_of(os.getpid()))
-        number = database.execute(
-            "INSERT INTO jobs (kind, who, options, state, started, pid, pid_started) VALUES (?, ?, ?, ?, ?, ?, ?)", row
-        ).lastrowid
-        assert number is not None
-        job = Job(site, database, number, kind)
+        process = os.getpid(), _start_of(os.getpid())
+        row = (kind, who, json.dumps(options or {}), RUNNING, utc_now(), *process)
         state, message = FAILED, "The program ended unexpectedly. Its log has the reason."
         try:
-            yield job
+            number = database.execute(
+                "INSERT INTO jobs (kind, who, options, state, started, pid, pid_started) VALUES (?, ?, ?, ?, ?, ?, ?)", row
+            ).lastrowid
+            assert number is not None
+            yield Job(site, database, number, kind)
             state, message = DONE, ""
         except KeyboardInterrupt:
             stays = "What was done before stays; start it again to finish it." if kind in PARTLY else "Nothing was changed."
@@ -145,10 +145,11 @@ def run(site: Site, kind: str, who: str, options: Mapping[str, Any] | None = Non
             message = f"{type(error).__name__}: {error}"
             raise
         finally:
+            # By process, because it may be cancelled before it knows the number.
             database.execute(
                 "UPDATE jobs SET state = ?, ended = ?, seconds_left = NULL, message = CASE ? WHEN '' THEN message ELSE ? END"
-                " WHERE id = ?",
-                (state, utc_now(), message, message, number),
+                " WHERE state = ? AND pid = ? AND pid_started = ?",
+                (state, utc_now(), message, message, RUNNING, *process),
             )
 
 

@@ -85,6 +85,17 @@ def test_state_of_a_job_that_did_not_end_well(empty_site: Site, error: BaseExcep
         assert str(error) in ended.message
 
 
+def test_job_that_is_cancelled_as_soon_as_others_see_it_is_cancelled(
+    empty_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "Job", lambda *_: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt), jobs.run(empty_site, "train", "anna"):
+        pytest.fail("it goes on")
+    with empty_site.database() as database:
+        (ended,) = jobs.latest(database)
+    assert (ended.state, ended.message) == (jobs.CANCELLED, "Cancelled. Nothing was changed.")
+
+
 def test_ended_job_cannot_be_cancelled(empty_site: Site) -> None:
     with jobs.run(empty_site, "train", "anna") as job:
         pass
