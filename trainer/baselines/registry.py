@@ -94,7 +94,7 @@ METHODS: dict[str, Method] = {
         # doubt: the labels of these data are correct, and the other methods trust them.
         fixed={"coding": "l1", "schedule": "fast", "parts": None, "doubt": False},
         # of the l1 coder on pixels
-        grid={"label_weight": (0.1, 0.3), "gamma": (0.05, 0.5), "code_lam": (0.35, 0.5), "eta": ETAS},
+        grid={"label_weight": (0.1, 0.3), "alpha": (0.5, 2.0), "gamma": (0.05, 0.5), "code_lam": (0.35, 0.5), "eta": ETAS},
         photo_grid={"lam": (5.0, 25.0), "alpha": (0.1, 0.5), "gamma": (0.05, 0.5, 5.0), "eta": ETAS[3:7]},
         published={"label_weight": 0.1, "code_lam": 0.35, "eta": PRESETS["paper"]["eta"]},
         printed={name: value for name, value in PRESETS["paper"].items() if name != "features"}
