@@ -78,6 +78,34 @@ def test_enrolled_person_under_another_name_is_shown(console: Console, video: st
         assert not (console.site.photos / "Other").exists()
 
 
+def test_camera_that_is_unplugged_ends_the_session_with_a_sentence(console: Console, video: str) -> None:
+    """A second click while the browser asks for permission must not keep a second camera on."""
+    opened = """() => {
+        const open = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+        window.tracks = [];
+        navigator.mediaDevices.getUserMedia = async (wish) => {
+            const stream = await open(wish);
+            window.tracks.push(...stream.getTracks());
+            return stream;
+        };
+        document.getElementById("begin").click();
+        document.getElementById("begin").click();
+    }"""
+    with sync_playwright() as playwright, chromium(playwright, video) as browser:
+        visitor = Visitor(browser, console)
+        visitor.enter("operator", user="otto")
+        page = visitor.visit("/people/s1/capture")
+        page.evaluate(opened)
+        expect(page.get_by_text("Photo 1 of 8")).to_be_visible()
+        page.wait_for_function("() => tracks.filter((track) => track.readyState === 'ended').length === 1")
+        assert page.evaluate("tracks.length") == 2
+        page.evaluate("document.getElementById('video').srcObject.getTracks()[0].dispatchEvent(new Event('ended'))")
+        expect(page.get_by_role("alert")).to_contain_text("There is no camera that the browser can use.")
+        expect(page.get_by_role("button", name="Start")).to_be_visible()
+        assert page.evaluate("tracks.every((track) => track.readyState === 'ended')")
+        visitor.close()
+
+
 @pytest.mark.parametrize(
     ("without", "flag", "sentence"),
     [
