@@ -376,6 +376,7 @@ def draw(points: Sequence[Point], figure: str, file: Path) -> None:
             axis.set(xscale="log", xlabel="atoms per person")
             axis.set_xticks(numbers, [f"{x:g}" for x in numbers])
             axis.minorticks_off()
+        axis.set_ylim(top=min(axis.get_ylim()[1], 100.5))
         axis.grid(alpha=0.3)
     for row in axes:
         row[0].set_ylabel(FIGURES[figure])
