@@ -57,7 +57,11 @@ class Client:
             self._updater = _Updater(
                 str(self._folder / METADATA), f"{self._url}/{METADATA}/", self._fetcher, self._root, when=when
             )
-            self._updater.refresh()
+            try:
+                self._updater.refresh()
+            except Exception:
+                self._fetcher.forget_timestamp()
+                raise
             timestamp = Metadata[Timestamp].from_file(str(self._folder / METADATA / "timestamp.json"))
             return int(timestamp.signed.version)
 
@@ -145,7 +149,8 @@ class _Fetcher(FetcherInterface):
 
     def __init__(self, connection: Connection, partial: Path, kit_seconds: float) -> None:
         self._connection, self._partial, self._kit_seconds = connection, partial, kit_seconds
-        self._known = "", b""  # the timestamp: its ETag at the server, and its content
+        self._known = "", b""
+        """The timestamp: its ETag at the server, and its content."""
 
     def _fetch(self, url: str) -> Iterator[bytes]:
         path = urlsplit(url).path
@@ -165,6 +170,10 @@ class _Fetcher(FetcherInterface):
                 raise DownloadError(f"the connection ended within {_name(path)}")
         if is_timestamp:
             self._known = _strong_etag(response), b"".join(received)
+
+    def forget_timestamp(self) -> None:
+        """Ask for the timestamp without its ETag. After one that was refused, the right one may have the same ETag."""
+        self._known = "", b""
 
     @contextmanager
     def download_file(self, url: str, max_length: int) -> Iterator[IO[bytes]]:

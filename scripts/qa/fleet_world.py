@@ -71,7 +71,7 @@ class Mirror:
             self.frozen = True
             for name in ("metadata", "targets"):
                 shutil.rmtree(self.folder / name)
-                shutil.copytree(other / name, self.folder / name)
+                shutil.copytree(other / name, self.folder / name, copy_function=shutil.copyfile)  # new times: other ETags
 
     def thaw(self) -> None:
         """Serve what is published again."""

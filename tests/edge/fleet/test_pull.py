@@ -309,6 +309,29 @@ def test_timestamp_that_did_not_change_is_not_sent_again(door: FleetDoor, server
     assert door.refusal("anna") == reasons.REVOKED
 
 
+def test_right_timestamp_with_the_etag_of_a_refused_one_is_fetched(
+    door: FleetDoor, server: Nginx, publisher: Publisher
+) -> None:
+    """nginx makes an ETag of size and second: publications of one second may have the same."""
+    timestamp = publisher.repo / "metadata" / "timestamp.json"
+    before = timestamp.read_bytes()
+    publisher.revoke("anna")
+    after = timestamp.read_bytes()
+    assert len(before) == len(after)
+    door.pull()
+
+    def serve(content: bytes) -> None:
+        timestamp.write_bytes(content)
+        os.utime(timestamp, (1_700_000_000, 1_700_000_000))
+
+    serve(before)
+    with pytest.raises(PullError):
+        door.pull()
+    serve(after)
+    door.pull()
+    assert [status for path, status, *_ in server.requests() if path == "/metadata/timestamp.json"] == ["200"] * 3
+
+
 def test_lost_list_file_is_written_again_without_a_download(door: FleetDoor, server: Nginx, publisher: Publisher) -> None:
     publisher.publish_list()
     door.pull()
