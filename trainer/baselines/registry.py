@@ -106,7 +106,7 @@ METHODS: dict[str, Method] = {
         printed=_RBDS_CODE,
         printed_grid={"lam": (4.0, 8.0, 16.0, 32.0, 64.0, 128.0)},
         lam=(1.0, 2.0, 4.0, 8.0),
-        beta=(0.01, 0.03),
+        beta=(0.003, 0.01, 0.03, 0.1),
         eta=ETAS,
     ),
     "slrr": _baseline(
@@ -114,7 +114,7 @@ METHODS: dict[str, Method] = {
         "slrr:SLRR",
         printed={"together": True, "rounds": 3, "beta": 0.1, "eta": PRESETS["paper"]["eta"]},
         printed_grid={"lam": (15.0, 30.0, 60.0), "alpha": (0.01, 0.03)},
-        lam=(10.0, 30.0),
+        lam=(5.0, 10.0, 30.0, 60.0),
         code_lam=(4.0, 7.0, 11.0, 16.0),
         eta=ETAS,
     ),
